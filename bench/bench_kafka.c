@@ -7,7 +7,7 @@
  *   b  once run, atomic. Its time is that of the whole command, from its start until the last offset is committed
  *   c  two once run that share the partitions; ratios are those of the rates after the first quarter of the messages,
  *      when both have their partitions
- * callback: a C function as the effect (kafka/callback.h).
+ * callback: a C function as the effect (kafka/callback.h), on CALLBACK_SHARE times --messages.
  * latency: from the producer to the durable effect (kafka/latency.h).
  * memory: resident memory of one worker when a third is done, and at the end: ten times --messages, small ones, into
  *   PostgreSQL; 5 M with --full.
@@ -34,7 +34,13 @@
 
 #include "base/banned.h"
 
-enum { CLASSIC_MESSAGES = 3000, LATENCY_MESSAGES = 20000, MEMORY_SHARE = 10, FULL_MESSAGES = 5000000 };
+enum {
+    CLASSIC_MESSAGES = 3000,
+    LATENCY_MESSAGES = 20000,
+    MEMORY_SHARE = 10,
+    CALLBACK_SHARE = 5,
+    FULL_MESSAGES = 5000000
+};
 
 static scene_asked asked = {
     .messages = 200000, .full_messages = FULL_MESSAGES, .rounds = 3, .parts = "classic, callback, latency, memory"};
@@ -126,25 +132,24 @@ typedef struct payments {
 static size_t write_payment(const void *user, uint64_t i, char out[BROKER_MESSAGE_MAX])
 {
     FILE *from = (FILE *)(uintptr_t)user; /* a child reads it, in order */
-    if (fseek(from, (long)(i * (WORKLOAD_BYTES + 1)), SEEK_SET) != 0 || fread(out, WORKLOAD_BYTES, 1, from) != 1)
+    if (fseek(from, (long)(i % asked.messages * (WORKLOAD_BYTES + 1)), SEEK_SET) != 0 ||
+        fread(out, WORKLOAD_BYTES, 1, from) != 1)
         bench_die("cannot read the messages");
     return WORKLOAD_BYTES;
 }
 
-/* The topic that `classic` and `callback` read. */
-static const payments *payment_topic(void)
+/* The payments, `times` over, in a topic. */
+static payments payment_topic(const char *topic, uint64_t times)
 {
-    static payments p;
-    if (p.topic) return &p;
     const char *messages = scene_path("messages"), *list = scene_path("payments");
+    payments p = {.topic = topic};
     workload_write(&(workload){.messages = asked.messages, .seed = 1}, messages, list, &p.sums);
     p.list = workload_map(list, &p.n);
-    p.topic = "payments";
     FILE *from = fopen(messages, "re");
     if (!from) bench_die_errno("cannot open the messages");
-    broker_fill(p.topic, p.n, write_payment, from);
+    broker_fill(topic, times * p.n, write_payment, from);
     fclose(from);
-    return &p;
+    return p;
 }
 
 /* ---- classic ---- */
@@ -168,7 +173,7 @@ static void run_once(const payments *p, const char *label, unsigned workers, wor
 static void measure_classic(table *t)
 {
     static rates classic, one, one_late, two_late;
-    const payments *p = payment_topic();
+    const payments filled = payment_topic("payments", 1), *p = &filled;
     const uint64_t few = p->n < CLASSIC_MESSAGES ? p->n : CLASSIC_MESSAGES;
     for (unsigned round = 0; round < asked.rounds; round++) {
         workers_result result;
@@ -197,17 +202,18 @@ static void measure_callback(table *t)
 {
     static rates rate[3], cpu[3];
     char store[200];
-    const payments *p = payment_topic();
+    const payments p = payment_topic("calls", CALLBACK_SHARE);
+    const uint64_t n = CALLBACK_SHARE * p.n;
     const char *database = scene_path("callback.db");
     snprintf(store, sizeof store, "sqlite:%s", database);
     for (unsigned round = 0; round < asked.rounds; round++) {
         callback_figures got[3];
-        got[0] = callback_bare(p->topic, p->n);
+        got[0] = callback_bare(p.topic, n);
         scene_remove_database(database);
-        const char *config = write_pipeline(store, "bytes", p->topic, fresh_name("callback"), CALLBACK);
-        got[1] = callback_once("e: a callback, SQLite", config, p->n);
-        config = write_pipeline("memory:", "bytes", p->topic, fresh_name("callback"), CALLBACK);
-        got[2] = callback_once("f: a callback, memory", config, p->n);
+        const char *config = write_pipeline(store, "bytes", p.topic, fresh_name("callback"), CALLBACK);
+        got[1] = callback_once("e: a callback, SQLite", config, n);
+        config = write_pipeline("memory:", "bytes", p.topic, fresh_name("callback"), CALLBACK);
+        got[2] = callback_once("f: a callback, memory", config, n);
         for (int i = 0; i < 3; i++) note(&rate[i], got[i].rate), note(&cpu[i], got[i].cpu_us);
     }
     *t = (table){.columns = {"rate"}, .names = {"rate"}};

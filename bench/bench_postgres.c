@@ -39,7 +39,8 @@ enum { A_CLASSIC, B_CLASSIC_16, C_ONCE, D_ONCE_AGAIN, E_FAILING, ENTRANTS };
 enum { PAIRS = 2 }; /* of a and c in a round */
 enum { CLASSIC_MESSAGES = 10000, CLASSIC_16_MESSAGES = 40000, CONNECTIONS = 16, FAILING_PERMILLE = 10 };
 
-static scene_asked asked = {.messages = 200000, .full_messages = 2000000, .rounds = 3, .parts = "classic, workers"};
+static scene_asked asked = {
+    .messages = 200000, .full_messages = 2000000, .rounds = 3, .parts = "classic, " WORKERS_PARTS};
 
 static void make_database(const char *name)
 {
@@ -267,8 +268,6 @@ static void show(const table *t)
     if (!asked.json) printf("\n");
 }
 
-static bool wanted(const char *part) { return !asked.only || strcmp(asked.only, part) == 0; }
-
 int main(int argc, char **argv)
 {
     static table t;
@@ -282,11 +281,11 @@ int main(int argc, char **argv)
     }
     scene_open(&asked.scene);
     if (asked.json) printf("{\"bench\":\"postgres\"");
-    if (wanted("classic")) {
+    if (!asked.only || strcmp(asked.only, "classic") == 0) {
         measure_classic(&t);
         show(&t);
     }
-    if (wanted("workers")) {
+    if (workers_wanted(&asked)) {
         workers_measure(&asked, &t);
         show(&t);
     }

@@ -220,18 +220,6 @@ static pid_t start_once(const char *log)
     _exit(127);
 }
 
-static double resident_mib(pid_t pid)
-{
-    char name[40], line[200];
-    long kib = 0;
-    snprintf(name, sizeof name, "/proc/%d/status", (int)pid);
-    FILE *from = fopen(name, "re");
-    while (from && fgets(line, sizeof line, from))
-        if (strncmp(line, "VmRSS:", 6) == 0) kib = strtol(line + 6, NULL, 10);
-    if (from) fclose(from);
-    return (double)kib / 1024;
-}
-
 /* How many payments are committed, as another connection sees them. */
 static uint64_t committed(sqlite3_stmt *last)
 {
@@ -254,11 +242,11 @@ static void run_once(void *arg)
     for (uint64_t n = 0; n < j->sums.keys; poll(NULL, 0, LOOK_MS)) {
         n = committed(last);
         *j->done = n;
-        if (*j->third_mib <= 0 && n * 3 >= j->sums.keys) *j->third_mib = resident_mib(pid);
+        if (*j->third_mib <= 0 && n * 3 >= j->sums.keys) *j->third_mib = process_resident_mib(pid);
         if (waitpid(pid, NULL, WNOHANG) != 0) bench_die("once ended; its log is once.log in the folder (--keep)");
     }
     *j->rate = (double)j->n / (bench_now_s() - from);
-    *j->end_mib = resident_mib(pid);
+    *j->end_mib = process_resident_mib(pid);
     sqlite3_finalize(last);
     sqlite3_close(db);
     kill(pid, SIGTERM);

@@ -78,7 +78,7 @@ static void write_config(int store, bool works)
              "store: \"%s\"\n"
              "source: {file: {path: \"%s\"}}\n"
              "key: \"${/id}\"\n"
-             "handler:\n%s",
+             "dead_limit: off\nhandler:\n%s",
              url_of(store, url), scene_path("messages"), effect);
     scene_write_file(scene_path("pipeline.yaml"), text);
 }

@@ -1,12 +1,20 @@
 /* `once run` on a queue of SQS, into SQLite: payments of 300 bytes (workload.h) whose effect is one INSERT and one
  * UPDATE.
  *
- *     bench_sqs [--messages N] [--rounds N] [--full] [--json] [--once PATH] [--folder DIR] [--keep]
+ *     bench_sqs [--only rates|memory|source] [--messages N] [--rounds N] [--full] [--json] [--once PATH] [--folder DIR]
+ *               [--keep]
+ *
+ * rates: three entrants.
  *
  *   a  bare: libcurl with as many connections as the source has, which only receives and deletes, ten at a time
  *   b  classic: receives ten; for each message one transaction with its key and its effect, then one delete. On the
  *      first CLASSIC_MESSAGES only, for its rate
  *   c  once run, atomic. Its time is that of the whole command, from its start until the queue is empty
+ *
+ * memory: resident memory of one worker when a third and two thirds are done, and at the end; 1 M messages with --full.
+ * The queue is filled meanwhile: the server has its messages in memory.
+ *
+ * source: the same with `natural: true` and an effect that does not grow, so that neither the store nor the tables do.
  *
  * The server is ElasticMQ, which is the limit of a; a real SQS answers later, and takes more requests at a time.
  * Entrants run next to each other; figures are medians over the rounds, ratios the medians of the ratios of each round.
@@ -29,16 +37,21 @@
 
 #include "base/banned.h"
 
-enum { CLASSIC_MESSAGES = 3000, CONNECTIONS = 10, LOOK_MS = 200 }; /* a look costs the server much */
+enum {
+    CLASSIC_MESSAGES = 3000,
+    FILLED_MESSAGES = 10000, /* at a time, for memory */
+    CONNECTIONS = 10,
+    LOOK_MS = 200 /* a look costs the server much */
+};
 
-static scene_asked asked = {.messages = 30000, .full_messages = 200000, .rounds = 3};
+static scene_asked asked = {.messages = 30000, .full_messages = 1000000, .rounds = 3, .parts = "rates, memory, source"};
 static const char *once;
 static workload_sums sums;
 
 typedef struct job {
-    const char *queue, *database, *config;
+    const char *queue, *database, *config, *messages;
     uint64_t n;
-    double seconds;
+    double seconds, mib[3]; /* resident when a third and two thirds are done, and at the end */
     uint64_t progress;
 } job;
 
@@ -207,29 +220,67 @@ static void run_worker(void *arg)
         bench_die("the worker failed");
 }
 
+/* With a queue that is filled meanwhile, and never holds more than twice FILLED_MESSAGES. */
+static void run_long(void *arg)
+{
+    job *j = arg;
+    queue_call call = {0};
+    int status = 0;
+    FILE *from = fopen(j->messages, "re");
+    if (!from) bench_die_errno("cannot read the messages");
+    const int pid = start_worker(j->config);
+    for (uint64_t sent = 0; j->progress < j->n; process_pause(LOOK_MS)) {
+        const uint64_t left = queue_left(&call, j->queue), more = j->n - sent;
+        j->progress = sent - left;
+        if (waitpid(pid, NULL, WNOHANG) != 0) bench_die("the worker ended");
+        for (uint64_t third = 1; third <= 3; third++)
+            if (j->mib[third - 1] <= 0 && j->progress * 3 >= third * j->n)
+                j->mib[third - 1] = process_resident_mib(pid);
+        if (left > FILLED_MESSAGES || !more) continue;
+        queue_put(&call, j->queue, from, WORKLOAD_BYTES, more < FILLED_MESSAGES ? more : FILLED_MESSAGES);
+        sent += more < FILLED_MESSAGES ? more : FILLED_MESSAGES;
+    }
+    kill(pid, SIGTERM);
+    if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        bench_die("the worker failed");
+}
+
 /* ---- all ---- */
+
+static const char books[] =
+    "sql:\n"
+    "    - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
+    "    - UPDATE orders SET paid = paid + :amount, last_amount = :amount WHERE id = :order_id\n";
+static const char adds_up[] =
+    "natural: true\n"
+    "  sql: UPDATE orders SET paid = paid + :amount, last_amount = :amount WHERE id = :order_id\n";
+
+/* An empty database, a pipeline, and a queue with the first `filled` messages. */
+static job *prepare_job(const char *messages, uint64_t filled, const char *handler)
+{
+    static unsigned count;
+    static char name[40];
+    char text[1500];
+    job *j = process_share(sizeof *j);
+    snprintf(name, sizeof name, "bench-%d-%u", (int)getpid(), ++count);
+    *j = (job){.queue = name, .database = scene_path("sqs.db"), .config = scene_path("pipeline.yaml")};
+    j->messages = messages;
+    queue_fill(name, messages, WORKLOAD_BYTES, filled);
+    scene_remove_database(j->database);
+    scene_execute(j->database, tables);
+    snprintf(text, sizeof text,
+             "consumer: bench\nstore: \"sqlite:%s\"\nsource: {sqs: {queue: \"%s\", region: elasticmq, wait: 1s}}\n"
+             "key: \"${/payment_id}\"\nhandler:\n  %s",
+             j->database, queue_url(name), handler);
+    scene_write_file(j->config, text);
+    return j;
+}
 
 static double rate(const char *label, void (*work)(void *), const char *messages, uint64_t n)
 {
-    static unsigned count;
-    char name[40], store[500], text[1500];
     process_result result;
-    job *j = process_share(sizeof *j);
-    const char *database = scene_path("sqs.db");
-    snprintf(name, sizeof name, "bench-%d-%u", (int)getpid(), ++count);
-    queue_fill(name, messages, WORKLOAD_BYTES, n);
-    scene_remove_database(database);
-    scene_execute(database, tables);
-    snprintf(store, sizeof store, "sqlite:%s", database);
-    snprintf(text, sizeof text,
-             "consumer: bench\nstore: \"%s\"\nsource: {sqs: {queue: \"%s\", region: elasticmq, wait: 1s}}\n"
-             "key: \"${/payment_id}\"\nhandler:\n  sql:\n"
-             "    - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
-             "    - UPDATE orders SET paid = paid + :amount, last_amount = :amount WHERE id = :order_id\n",
-             store, queue_url(name));
-    const char *config = scene_path("pipeline.yaml");
-    scene_write_file(config, text);
-    *j = (job){.queue = name, .database = database, .config = config, .n = n};
+    job *j = prepare_job(messages, n, books);
+    j->n = n;
     sync();
     process_run(label, work, j, &j->progress, n, &result);
     return (double)n / j->seconds;
@@ -255,10 +306,54 @@ static void add_ratio(table *t, const char *name, const char *label, double requ
     r->value[0] = scene_median_ratio(over, under, asked.rounds);
 }
 
+static void measure_rates(const char *messages, table *t)
+{
+    static double of[3][SCENE_ROUNDS_MAX];
+    static const char *const names[] = {"bare", "classic", "once"}, *const labels[] = {
+                                                                        "a  receives and deletes, ten at a time",
+                                                                        "b  a transaction and a delete per message",
+                                                                        "c  once run, with its start"};
+    const uint64_t few = asked.messages < CLASSIC_MESSAGES ? asked.messages : CLASSIC_MESSAGES;
+    for (unsigned i = 0; i < asked.rounds; i++) {
+        of[0][i] = rate("a: receive and delete", bare, messages, asked.messages);
+        of[1][i] = rate("b: classic", classic, messages, few);
+        of[2][i] = rate("c: once run", run_worker, messages, asked.messages);
+        check_sum_of(scene_path("sqs.db"));
+    }
+    *t = (table){.columns = {"SQLite"}, .names = {"sqlite"}};
+    for (int k = 0; k < 3; k++) table_add(t, names[k], labels[k], 0)->value[0] = scene_median(of[k], asked.rounds);
+    add_ratio(t, "once_vs_bare", "c / a", 0.4, of[2], of[0]);
+    add_ratio(t, "once_vs_classic", "c / b", 5, of[2], of[1]);
+}
+
+static void measure_memory(const char *messages, const char *handler, table *t)
+{
+    process_result result;
+    job *j = prepare_job(messages, 0, handler);
+    j->n = asked.messages;
+    process_run("once run, for its memory", run_long, j, &j->progress, j->n, &result);
+    if (handler == books) check_sum_of(j->database); /* a natural effect happens for duplicates, too */
+    *t = (table){.columns = {"MiB"}, .names = {"mib"}};
+    table_add(t, "third", "resident when a third is done", 1)->value[0] = j->mib[0];
+    table_add(t, "two_thirds", "resident when two thirds are done", 1)->value[0] = j->mib[1];
+    table_add(t, "end", "resident at the end", 1)->value[0] = j->mib[2];
+}
+
+static void show(const char *name, const table *t)
+{
+    if (asked.json) {
+        printf(",\"%s\":{\"part\":\"%s\"", name, name);
+        table_print_json(t);
+        printf("}");
+        return;
+    }
+    printf("\n%s\n", name);
+    table_print(t);
+}
+
 int main(int argc, char **argv)
 {
-    static table t = {.columns = {"SQLite"}, .names = {"sqlite"}};
-    static double of[3][SCENE_ROUNDS_MAX];
+    static table t;
     scene_parse(argc, argv, &asked);
     process_prepare();
     if (!queue_start()) {
@@ -269,25 +364,22 @@ int main(int argc, char **argv)
     once = asked.scene.once ? asked.scene.once : strdup(scene_built("once"));
     const char *messages = scene_path("messages");
     workload_write(&(workload){.messages = asked.messages, .seed = 1}, messages, scene_path("payments"), &sums);
-    const uint64_t few = asked.messages < CLASSIC_MESSAGES ? asked.messages : CLASSIC_MESSAGES;
-    for (unsigned i = 0; i < asked.rounds; i++) {
-        of[0][i] = rate("a: receive and delete", bare, messages, asked.messages);
-        of[1][i] = rate("b: classic", classic, messages, few);
-        of[2][i] = rate("c: once run", run_worker, messages, asked.messages);
-        check_sum_of(scene_path("sqs.db"));
-    }
-    static const char *const names[] = {"bare", "classic", "once"}, *const labels[] = {
-                                                                        "a  receives and deletes, ten at a time",
-                                                                        "b  a transaction and a delete per message",
-                                                                        "c  once run, with its start"};
-    for (int k = 0; k < 3; k++) table_add(&t, names[k], labels[k], 0)->value[0] = scene_median(of[k], asked.rounds);
-    add_ratio(&t, "once_vs_bare", "c / a", 0.4, of[2], of[0]);
-    add_ratio(&t, "once_vs_classic", "c / b", 5, of[2], of[1]);
-    if (asked.json) printf("{\"bench\":\"sqs\""), table_print_json(&t), printf("}\n");
-    else {
-        printf("sqs: ElasticMQ, %llu messages, %u rounds; messages per second\n\n", (unsigned long long)asked.messages,
+    if (asked.json) printf("{\"bench\":\"sqs\"");
+    else
+        printf("sqs: ElasticMQ, %llu messages, %u rounds; messages per second\n", (unsigned long long)asked.messages,
                asked.rounds);
-        table_print(&t);
+    if (!asked.only || strcmp(asked.only, "rates") == 0) {
+        measure_rates(messages, &t);
+        show("rates", &t);
     }
+    if (!asked.only || strcmp(asked.only, "memory") == 0) {
+        measure_memory(messages, books, &t);
+        show("memory", &t);
+    }
+    if (!asked.only || strcmp(asked.only, "source") == 0) {
+        measure_memory(messages, adds_up, &t);
+        show("source", &t);
+    }
+    if (asked.json) printf("}\n");
     return 0;
 }

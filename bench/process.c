@@ -52,6 +52,18 @@ void *process_share(size_t size)
     return at;
 }
 
+double process_resident_mib(int pid)
+{
+    char name[40], line[200];
+    long kib = 0;
+    snprintf(name, sizeof name, "/proc/%d/status", pid);
+    FILE *from = fopen(name, "re");
+    while (from && fgets(line, sizeof line, from))
+        if (strncmp(line, "VmRSS:", 6) == 0) kib = strtol(line + 6, NULL, 10);
+    if (from) fclose(from);
+    return (double)kib / 1024;
+}
+
 /* ---- being stopped ---- */
 
 static volatile sig_atomic_t stopped;
@@ -207,7 +219,7 @@ void process_exec(const char *label, char *const argv[], const char *stdout_path
     if (w.pid == 0) {
         forget_signals();
         if (!redirect(STDOUT_FILENO, stdout_path) || !redirect(STDERR_FILENO, log_of(stdout_path))) _exit(126);
-        execv(argv[0], argv);
+        execvp(argv[0], argv);
         _exit(127);
     }
     attend(&w, result);

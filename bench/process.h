@@ -30,6 +30,8 @@ void process_prepare(void);
 /* For those who wait without one: ends the program if such a signal came. */
 void process_pause(int ms);
 
+double process_resident_mib(int pid); /* what another process has in memory now */
+
 /* Memory that a child shares with its parent; zeroed. */
 void *process_share(size_t size);
 

@@ -31,6 +31,7 @@ static void as_json(const resolving *r, const once_resolved *m)
     if (m->refused) cli_json_cstring(stdout, m->refused);
     cli_json_key(m->key, &m->scope, m->idempotency_key);
     cli_json_origin(m->type, m->place, m->point, m->reason);
+    if (m->then && !m->refused) printf(",\"then\":\"not run\"");
     printf("}");
 }
 
@@ -46,6 +47,7 @@ static void on_message(void *user, const once_resolved *m)
         printf(": %s as %s; its idempotency key is %s", r->dry_run ? "would be resolved" : "resolved", r->how,
                m->idempotency_key);
         cli_print_origin(m->place, m->point, m->reason);
+        if (m->then) printf("; its 'then' is not run by this: do by hand what it does");
         putchar('\n');
     }
     r->first = false;

@@ -8,7 +8,17 @@
 
 #include "cli.h"
 
-static void print_json(const once_summary *summary, uint64_t log_dropped, int rc, const once_error *err)
+/* Handlers that were paused when the run ended. */
+static once_snapshot last_of(once_pipeline *pipeline)
+{
+    once_snapshot last = {.size = sizeof last};
+    once_error err;
+    if (once_pipeline_snapshot(pipeline, &last, &err) != ONCE_OK) last = (once_snapshot){0};
+    return last;
+}
+
+static void print_json(const once_summary *summary, uint64_t paused, uint64_t log_dropped, int rc,
+                       const once_error *err)
 {
     printf("{");
 #define PRINT(name, text) printf("\"%s\":%" PRIu64 ",", #name, summary->counts.name);
@@ -16,9 +26,9 @@ static void print_json(const once_summary *summary, uint64_t log_dropped, int rc
 #undef PRINT
     printf("\"clock_doubted\":%s,", summary->clock_doubted ? "true" : "false");
     printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"lost\":%" PRIu64
-           ",\"log_dropped\":%" PRIu64 ",\"seconds\":%.3f",
-           summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->lost, log_dropped,
-           summary->seconds);
+           ",\"paused\":%" PRIu64 ",\"log_dropped\":%" PRIu64 ",\"seconds\":%.3f",
+           summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->lost, paused,
+           log_dropped, summary->seconds);
     cli_json_error(rc, err);
     printf("}\n");
 }
@@ -28,7 +38,7 @@ static void print_line(const char *name, uint64_t count, const char *text)
     if (count) printf("  %-10s %12" PRIu64 "  %s\n", name, count, text);
 }
 
-static void print_text(const once_summary *summary, uint64_t log_dropped)
+static void print_text(const once_summary *summary, const once_snapshot *last, uint64_t log_dropped)
 {
     const once_counts *c = &summary->counts;
     const double rate = summary->seconds > 0 ? (double)(c->received + c->resumed) / summary->seconds : 0;
@@ -40,6 +50,11 @@ static void print_text(const once_summary *summary, uint64_t log_dropped)
 #undef PRINT
     print_line("lost", summary->lost, "read from a source that cannot deliver again, and not known to be settled");
     print_line("log_dropped", log_dropped, "log lines that could not be written to standard error");
+    if (last->paused) {
+        printf("  ");
+        cli_print_safe(cli_bytes(last->paused_text));
+        printf("\n");
+    }
     /* Others are of earlier runs, or an operator has decided about some of this run. */
     if (summary->store_dead != c->dead)
         printf("  %" PRIu64 " dead letter%s of this consumer %s in the store\n", summary->store_dead,
@@ -80,8 +95,8 @@ typedef struct lags {
     size_t n; /* that have something left */
     int64_t all;
     bool known;
-    char names[LAGS_SHOWN][80];
-    int64_t left[LAGS_SHOWN]; /* descending */
+    char texts[LAGS_SHOWN][200]; /* "payments/0 100", or "payments: 80 ready, 20 in flight, 0 delayed" */
+    int64_t left[LAGS_SHOWN];    /* descending */
 } lags;
 
 static bool add_lag(void *user, const once_stream_shown *stream)
@@ -97,9 +112,11 @@ static bool add_lag(void *user, const once_stream_shown *stream)
     while (at > 0 && l->left[at - 1] < stream->left) at--;
     if (at == LAGS_SHOWN) return true;
     memmove(l->left + at + 1, l->left + at, (LAGS_SHOWN - 1 - at) * sizeof *l->left);
-    memmove(l->names + at + 1, l->names + at, (LAGS_SHOWN - 1 - at) * sizeof *l->names);
+    memmove(l->texts + at + 1, l->texts + at, (LAGS_SHOWN - 1 - at) * sizeof *l->texts);
     l->left[at] = stream->left;
-    snprintf(l->names[at], sizeof l->names[at], "%s", stream->name);
+    char *text = l->texts[at];
+    if (*stream->parts) snprintf(text, sizeof l->texts[at], "%s: %s", stream->name, stream->parts);
+    else snprintf(text, sizeof l->texts[at], "%s %" PRId64, stream->name, stream->left);
     return true;
 }
 
@@ -112,7 +129,7 @@ static bool write_lag(once_pipeline *pipeline, char *out, size_t size)
     size_t len = (size_t)snprintf(out, size, "  lag %" PRId64, all.all);
     const size_t shown = all.n < LAGS_SHOWN ? all.n : LAGS_SHOWN;
     for (size_t i = 0; i < shown && len < size; i++)
-        len += (size_t)snprintf(out + len, size - len, "%s%s %" PRId64, i ? ", " : " (", all.names[i], all.left[i]);
+        len += (size_t)snprintf(out + len, size - len, "%s%s", i ? ", " : " (", all.texts[i]);
     if (all.n > shown && len < size) len += (size_t)snprintf(out + len, size - len, ", %zu more", all.n - shown);
     if (shown && len < size) snprintf(out + len, size - len, ")");
     return true;
@@ -190,9 +207,10 @@ int cli_run(int argc, char **argv)
     const uint64_t log_dropped = once_logging_stop();
     if (rc != ONCE_OK) status = cli_fail(&err);
     else status = summary.store_dead || summary.store_unknown ? CLI_DEAD : CLI_OK;
-    if (json) print_json(&summary, log_dropped, rc, &err);
+    const once_snapshot last = last_of(running);
+    if (json) print_json(&summary, last.paused, log_dropped, rc, &err);
     else if (rc == ONCE_OK || summary.counts.received || summary.counts.resumed || summary.lost || log_dropped)
-        print_text(&summary, log_dropped);
+        print_text(&summary, &last, log_dropped);
     cli_unload(running);
     return status;
 }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -59,7 +60,7 @@ static void as_text(const once_pipeline_state *s, const once_stored *stored, boo
                "'once check'\n",
                cli_when(s->now_ms, wall), cli_when(s->store_ms, store));
     line("waiting", s->waiting,
-         "waiting for a retry, for another message of their lane, or for a redelivery by their source",
+         "waiting for a retry, a paused handler, another message of their lane, or a redelivery by their source",
          "the oldest is from", s->oldest_waiting_ms);
     line("backlog", s->backlog, "waiting messages that are due now", "", ONCE_NO_TIME);
     snprintf(kept, sizeof kept, "waiting and busy messages whose bodies the store keeps, %" PRIu64 " bytes%s",
@@ -88,8 +89,50 @@ static void as_text(const once_pipeline_state *s, const once_stored *stored, boo
 typedef struct shown_workers {
     bool json;
     size_t n;
-    int64_t store_ms;
+    int64_t store_ms, wall_ms;
 } shown_workers;
+
+static void json_paused(const once_running *w)
+{
+    for (size_t i = 0; i < w->n_paused; i++) {
+        const once_paused_handler *h = &w->paused[i];
+        printf("%s{\"handler\":", i ? "," : "");
+        cli_json_string(stdout, h->handler);
+        printf(",\"cause\":");
+        cli_json_string(stdout, h->cause);
+        printf(",\"reason\":");
+        cli_json_string(stdout, h->reason);
+        printf(",\"since_ms\":%" PRId64 ",\"next_ms\":%" PRId64 ",\"tries\":%" PRIu64 "}", h->since_ms, h->next_ms,
+               h->tries);
+    }
+}
+
+/* ", tried 3 times in vain, next in 4s" */
+static void text_tries(const once_paused_handler *h, int64_t now_ms)
+{
+    char next[32];
+    printf(", tried %" PRIu64 " time%s in vain, next ", h->tries, h->tries == 1 ? "" : "s");
+    cli_how_long(next, sizeof next, (double)((h->next_ms - now_ms + 999) / 1000));
+    if (h->next_ms > now_ms) printf("in %s", next);
+    else printf("now");
+}
+
+static void text_paused(const once_running *w, int64_t now_ms)
+{
+    char since[40];
+    for (size_t i = 0; i < w->n_paused; i++) {
+        const once_paused_handler *h = &w->paused[i];
+        printf("  paused     handler '");
+        cli_print_safe(h->handler);
+        printf("' of that worker (");
+        cli_print_safe(h->cause);
+        printf("), since %s", cli_when(h->since_ms, since));
+        if (strcmp(w->state, "alive") == 0) text_tries(h, now_ms);
+        printf(": ");
+        cli_print_safe(h->reason);
+        printf("\n");
+    }
+}
 
 static bool show_worker(void *user, const once_running *w)
 {
@@ -99,8 +142,10 @@ static bool show_worker(void *user, const once_running *w)
         printf("%s{\"who\":", shown->n++ ? "," : "");
         cli_json_cstring(stdout, w->who);
         printf(",\"state\":\"%s\",\"begun_ms\":%" PRId64 ",\"seen_ms\":%" PRId64 ",\"done\":%" PRIu64
-               ",\"rate\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"lapsed\":%" PRIu64 "}",
+               ",\"rate\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"lapsed\":%" PRIu64 ",\"paused\":[",
                w->state, w->begun_ms, w->seen_ms, w->done, w->rate, w->holds, w->lapsed);
+        json_paused(w);
+        printf("]}");
         return true;
     }
     shown->n++;
@@ -111,6 +156,7 @@ static bool show_worker(void *user, const once_running *w)
            w->state, cli_when(w->begun_ms, since), ago, w->done, w->rate, w->holds, w->holds == 1 ? "" : "s");
     if (w->lapsed) printf("; %" PRIu64 " further claim%s expired", w->lapsed, w->lapsed == 1 ? " has" : "s have");
     printf("\n");
+    text_paused(w, shown->wall_ms);
     return true;
 }
 
@@ -172,7 +218,7 @@ static void show_lag(once_pipeline *pipeline, bool json)
 static int show(once_pipeline *pipeline, const once_pipeline_state *state, const once_stored *stored, bool json,
                 bool finished, once_error *err)
 {
-    shown_workers shown = {.json = json, .store_ms = state->store_ms};
+    shown_workers shown = {.json = json, .store_ms = state->store_ms, .wall_ms = state->now_ms};
     if (!json) {
         as_text(state, stored, finished);
         show_lag(pipeline, false);

@@ -23,11 +23,33 @@ typedef struct entrant {
     figures *shared;
 } entrant;
 
+/* ---- the last three quarters ---- */
+
+typedef struct stopwatch {
+    uint64_t from;  /* so many were done when it began */
+    double began_s; /* 0: it has not */
+} stopwatch;
+
+static void look(stopwatch *w, const entrant *e, uint64_t done)
+{
+    e->shared->done = done;
+    if (w->began_s > 0 || done * 4 < e->messages) return;
+    w->from = done;
+    w->began_s = bench_now_s();
+}
+
+static void stop(const stopwatch *w, const entrant *e)
+{
+    if (w->from >= e->messages) bench_die("there are too few messages for a rate");
+    e->shared->rate = (double)(e->messages - w->from) / (bench_now_s() - w->began_s);
+}
+
 /* ---- bare ---- */
 
-static void drain(const entrant *e, rd_kafka_queue_t *const *queues, double from)
+static void drain(const entrant *e, rd_kafka_queue_t *const *queues)
 {
     static rd_kafka_message_t *messages[BATCH];
+    stopwatch watch = {0};
     uint64_t n = 0;
     for (int p = 0, empty = 0; n < e->messages; p = (p + 1) % BROKER_PARTITIONS) {
         /* When no queue has anything it waits, for a moment, for the one at hand. */
@@ -38,9 +60,9 @@ static void drain(const entrant *e, rd_kafka_queue_t *const *queues, double from
             if (messages[i]->err == RD_KAFKA_RESP_ERR_NO_ERROR) n++;
             rd_kafka_message_destroy(messages[i]);
         }
-        e->shared->done = n;
+        look(&watch, e, n);
     }
-    e->shared->rate = (double)n / (bench_now_s() - from);
+    stop(&watch, e);
 }
 
 static void run_bare(void *arg)
@@ -58,13 +80,12 @@ static void run_bare(void *arg)
     if (rd_kafka_metadata(client, 0, topic, &metadata, ASK_MS) != RD_KAFKA_RESP_ERR_NO_ERROR)
         bench_die("the broker does not know the topic");
     rd_kafka_metadata_destroy(metadata);
-    const double from = bench_now_s();
     for (int32_t p = 0; p < BROKER_PARTITIONS; p++) {
         queues[p] = rd_kafka_queue_new(client);
         if (rd_kafka_consume_start_queue(topic, p, RD_KAFKA_OFFSET_BEGINNING, queues[p]) != 0)
             bench_die("a partition cannot be read");
     }
-    drain(e, queues, from);
+    drain(e, queues);
     for (int32_t p = 0; p < BROKER_PARTITIONS; p++) {
         rd_kafka_consume_stop(topic, p);
         rd_kafka_queue_destroy(queues[p]);
@@ -115,14 +136,13 @@ static void run_once(void *arg)
     if (once_pipeline_callback(pipeline, "count", count, NULL, &err) != ONCE_OK ||
         once_pipeline_start(pipeline, &options, &err) != ONCE_OK)
         bench_die(err.text);
-    double from = 0;
+    stopwatch watch = {0};
     do {
         poll(NULL, 0, LOOK_MS);
         if (once_pipeline_snapshot(pipeline, &now, &err) != ONCE_OK) bench_die(err.text);
-        if (from == 0 && now.streams > 0) from = bench_now_s();
-        e->shared->done = now.counts.acked;
+        look(&watch, e, now.counts.acked);
     } while (now.counts.acked < e->messages && now.state == ONCE_RUN_WORKING);
-    e->shared->rate = (double)e->messages / (bench_now_s() - from);
+    stop(&watch, e);
     once_pipeline_stop(pipeline);
     if (once_pipeline_join(pipeline, &summary, &err) != ONCE_OK) bench_die(err.text);
     if (summary.counts.done != e->messages || calls != e->messages) bench_die("once did not call for every message");

@@ -51,18 +51,6 @@ void workers_stop(int pid, const char *log)
     if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0) die_with_log(log);
 }
 
-static double resident_mib(int pid)
-{
-    char name[40], line[200];
-    long kib = 0;
-    snprintf(name, sizeof name, "/proc/%d/status", pid);
-    FILE *from = fopen(name, "re");
-    while (from && fgets(line, sizeof line, from))
-        if (strncmp(line, "VmRSS:", 6) == 0) kib = strtol(line + 6, NULL, 10);
-    if (from) fclose(from);
-    return (double)kib / 1024;
-}
-
 typedef struct watch {
     const workers_job *job;
     workers_result *result;
@@ -83,12 +71,13 @@ static void watch_workers(const watch *w, const int *pids, const char *const *lo
             quarter = committed;
             quarter_s = now;
         }
-        if (w->result->third_mib == 0 && committed * 3 >= job->messages) w->result->third_mib = resident_mib(pids[0]);
+        if (w->result->third_mib == 0 && committed * 3 >= job->messages)
+            w->result->third_mib = process_resident_mib(pids[0]);
         w->result->seconds = now - from;
         w->result->late_rate = (double)(committed - quarter) / (now - quarter_s);
         for (unsigned i = 0; i < job->workers; i++) workers_alive(pids[i], logs[i]);
     }
-    w->result->end_mib = resident_mib(pids[0]);
+    w->result->end_mib = process_resident_mib(pids[0]);
     rd_kafka_destroy(client);
 }
 

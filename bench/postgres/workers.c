@@ -152,6 +152,18 @@ static void add_rows(table *t, int kind, unsigned rounds, int ways)
     }
 }
 
+static bool is_wanted(const scene_asked *asked, int kind)
+{
+    return !asked->only || strcmp(asked->only, "workers") == 0 || strcmp(asked->only, kinds[kind].name) == 0;
+}
+
+bool workers_wanted(const scene_asked *asked)
+{
+    for (int kind = 0; kind < KINDS; kind++)
+        if (is_wanted(asked, kind)) return true;
+    return false;
+}
+
 void workers_measure(const scene_asked *asked, table *t)
 {
     int ways = WAYS;
@@ -161,8 +173,9 @@ void workers_measure(const scene_asked *asked, table *t)
     }
     for (unsigned round = 0; round < asked->rounds; round++)
         for (int kind = 0; kind < KINDS; kind++)
-            for (int way = 0; way < ways; way++)
+            for (int way = 0; is_wanted(asked, kind) && way < ways; way++)
                 for (int s = 0; s < SIZES; s++) rates[way][kind][s][round] = run(asked, kind, way, sizes[s]);
     *t = (table){.columns = {"direct", "PgBouncer"}, .names = {"direct", "pooled"}};
-    for (int kind = 0; kind < KINDS; kind++) add_rows(t, kind, asked->rounds, ways);
+    for (int kind = 0; kind < KINDS; kind++)
+        if (is_wanted(asked, kind)) add_rows(t, kind, asked->rounds, ways);
 }

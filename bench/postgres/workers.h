@@ -15,6 +15,10 @@
 #include "scene.h"
 #include "table.h"
 
+/* The names of its kinds, for `--only`; "workers" means all of them. */
+#define WORKERS_PARTS "workers, rows, hot_32, hot_1024, hot_named, lanes"
+
+bool workers_wanted(const scene_asked *asked);
 /* The server has been started, and the scene is open. */
 void workers_measure(const scene_asked *asked, table *t);
 

@@ -134,6 +134,32 @@ void queue_write_delete(queue_call *call, const char *name, const once_json *jso
 
 /* ---- filling ---- */
 
+void queue_create(queue_call *call, const char *name)
+{
+    queue_prepare(call, "CreateQueue");
+    once_buf_printf(&call->body, "{\"QueueName\":\"%s\",\"Attributes\":{\"VisibilityTimeout\":\"600\"}}", name);
+    queue_send(call);
+}
+
+void queue_put(queue_call *call, const char *name, FILE *from, size_t len, uint64_t n)
+{
+    char *line = malloc(len + 1);
+    if (!line) bench_die("out of memory");
+    for (uint64_t i = 0; i < n;) {
+        begin(call, "SendMessageBatch", name);
+        once_buf_puts(&call->body, ",\"Entries\":[");
+        for (unsigned k = 0; k < 10 && i < n; k++, i++) {
+            if (fread(line, len + 1, 1, from) != 1) bench_die("the messages end too soon");
+            once_buf_printf(&call->body, "%s{\"Id\":\"%u\",\"MessageBody\":", k ? "," : "", k);
+            once_buf_json(&call->body, (once_bytes){line, len});
+            once_buf_puts(&call->body, "}");
+        }
+        once_buf_puts(&call->body, "]}");
+        queue_send(call);
+    }
+    free(line);
+}
+
 typedef struct filling {
     const char *name, *path;
     size_t len;
@@ -143,26 +169,15 @@ typedef struct filling {
 
 static void fill(void *arg)
 {
+    enum { SHOWN = 1000 }; /* how often it says how far it is */
     const filling *f = arg;
     queue_call call = {0};
-    char *line = malloc(f->len + 1);
     FILE *from = fopen(f->path, "re");
-    if (!from || !line) bench_die_errno("cannot read the messages");
-    queue_prepare(&call, "CreateQueue");
-    once_buf_printf(&call.body, "{\"QueueName\":\"%s\",\"Attributes\":{\"VisibilityTimeout\":\"600\"}}", f->name);
-    queue_send(&call);
-    for (uint64_t i = 0; i < f->n;) {
-        begin(&call, "SendMessageBatch", f->name);
-        once_buf_puts(&call.body, ",\"Entries\":[");
-        for (unsigned k = 0; k < 10 && i < f->n; k++, i++) {
-            if (fread(line, f->len + 1, 1, from) != 1) bench_die("the messages end too soon");
-            once_buf_printf(&call.body, "%s{\"Id\":\"%u\",\"MessageBody\":", k ? "," : "", k);
-            once_buf_json(&call.body, (once_bytes){line, f->len});
-            once_buf_puts(&call.body, "}");
-        }
-        once_buf_puts(&call.body, "]}");
-        queue_send(&call);
-        *f->done = i;
+    if (!from) bench_die_errno("cannot read the messages");
+    queue_create(&call, f->name);
+    for (uint64_t n; *f->done < f->n; *f->done += n) {
+        n = f->n - *f->done < SHOWN ? f->n - *f->done : SHOWN;
+        queue_put(&call, f->name, from, f->len, n);
     }
     for (int tries = 0; queue_left(&call, f->name) != f->n; tries++) { /* the last ones may count as delayed at first */
         if (tries == 50) bench_die("the queue does not have all messages");

@@ -8,6 +8,7 @@
 #include <curl/curl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/buf.h"
 #include "base/json.h"
@@ -27,6 +28,10 @@ typedef struct queue_call {
     struct curl_slist *headers;
     once_buf body, answer;
 } queue_call;
+
+void queue_create(queue_call *call, const char *name);
+/* Sends the next `n` lines of a file, each of `len` bytes and a newline. */
+void queue_put(queue_call *call, const char *name, FILE *from, size_t len, uint64_t n);
 
 void queue_prepare(queue_call *call, const char *action); /* `body` is empty then */
 void queue_send(queue_call *call);                        /* and waits for the answer, which must be good */

@@ -86,6 +86,7 @@ typedef enum once_class {
     X(E_FULL, -42, PAUSE, "no space left")                                                                             \
     X(E_READONLY, -43, PAUSE, "read-only")                                                                             \
     X(E_MISSING, -44, PAUSE, "something that is needed is missing")                                                    \
+    X(E_PAUSED, -45, PAUSE, "a handler is paused")                                                                     \
     X(E_IO, -50, FATAL, "input/output error")                                                                          \
     X(E_CORRUPT, -51, FATAL, "damaged data")                                                                           \
     X(E_NOT_OURS, -52, FATAL, "the file belongs to another program")                                                   \

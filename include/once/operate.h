@@ -109,6 +109,17 @@ typedef struct once_stored {
 /* Counts them, which takes time where there are many. */
 ONCE_API int once_pipeline_stored(once_pipeline *pipeline, once_stored *out, once_error *err);
 
+/* A handler of a worker that is paused: its messages wait, and it is tried with one of them at a time. */
+typedef struct once_paused_handler {
+    once_bytes handler; /* its type, or its operation */
+    once_bytes
+        cause; /* "pause": somebody must act; "unable": it cannot be started; "breaker" and "dead_limit": these */
+    once_bytes reason;
+    int64_t since_ms; /* by the wall clock of the worker */
+    int64_t next_ms;  /* when it is tried next, by the same clock; in the past: now, or with its next message */
+    uint64_t tries;   /* in vain, since then */
+} once_paused_handler;
+
 /* A worker of the consumer: one run, as the store has it. Times are the store's. */
 typedef struct once_running {
     const char *who; /* "user@host:pid" */
@@ -123,6 +134,8 @@ typedef struct once_running {
     uint64_t holds;   /* messages that it has claimed, and whose leases have not ended */
     uint64_t lapsed;  /* its claims whose leases have ended, and that no other worker has taken or decided. Counted only
                          if some worker has not reported for as long as the shortest `lease`; otherwise 0 */
+    const once_paused_handler *paused; /* as it last reported; the first 16 */
+    size_t n_paused;
 } once_running;
 
 /* Gets one worker. False ends the list. */
@@ -376,6 +389,7 @@ typedef struct once_resolved {
     once_bytes type, place, point, reason; /* may be empty; the reason: why it was unknown */
     char idempotency_key[33];              /* that its effect got */
     const char *refused;                   /* with `choice`: why this one stays unknown; NULL: it was resolved */
+    bool then; /* resolved as done, and its handler has a `then`, which was not run: do by hand what it does */
 } once_resolved;
 
 /* Which unknowns to resolve, and as what. Zero it, set `size` and `outcome`, and both times of `choice` to

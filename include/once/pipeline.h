@@ -246,6 +246,8 @@ typedef struct once_snapshot {
     once_timings timings;
     uint64_t streams;        /* streams of the source that this run has (once_pipeline_streams) */
     uint64_t streams_paused; /* of these: nothing is fetched from them now, because enough of their messages are here */
+    uint64_t paused;         /* handlers that are paused; ENDED: that were when it ended */
+    char paused_text[320];   /* "paused: payment.requested for 12s, next try in 4s (permission denied)"; empty: none */
 } once_snapshot;
 
 /* Fills `out`. From any thread, at any time, also from a callback. Counts and timings are of one moment, and the sum
@@ -262,6 +264,7 @@ typedef struct once_stream_shown {
     uint64_t open;     /* its messages that were received and are not acked */
     int64_t paused_ms; /* for how long nothing was fetched, because enough of its messages are here; 0: it is fetched */
     const char *unit;  /* what `left` counts: "bytes" or "messages" */
+    const char *parts; /* what `left` is made of: "80 ready, 40 in flight, 0 delayed"; empty: that is not known */
 } once_stream_shown;
 
 /* Gets one stream. False ends the list. */

@@ -43,7 +43,7 @@ typedef struct once_aws_found {
 
 typedef int once_aws_provider(const once_aws_search *s, once_aws_found *out, once_error *err);
 
-/* settings.c */
+/* environment.c */
 int once__aws_read_settings(const once_aws_options *options, const once_env *env, once_arena *arena,
                             once_aws_settings *out, once_error *err);
 
@@ -68,6 +68,8 @@ typedef struct once_aws_profiles {
     once_bytes credentials, config; /* the texts of the files; empty: there is none */
 } once_aws_profiles;
 
+/* ONCE_E_MISSING: a file may not be read, and nobody has asked for a profile. A service often has no right to the home
+ * of its user, and gets its credentials from elsewhere. */
 int once__aws_read_profiles(const once_aws_settings *settings, const once_env *env, once_arena *arena,
                             once_aws_profiles *out, once_error *err);
 bool once__aws_has_profile(const once_aws_profiles *profiles, once_bytes name);

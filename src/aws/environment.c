@@ -64,13 +64,16 @@ static bool copy_keys(once_arena *arena, const once_aws_keys *from, once_aws_key
            once_arena_copy(arena, from->token, &out->token);
 }
 
-/* A file in ~/.aws, unless a variable names another one; empty: there is no home, either. */
+/* A file in ~/.aws, unless a variable names another one, perhaps as "~/file", which no shell has read; empty: there is
+ * no home, either. */
 static bool copy_file(once_arena *arena, const char *variable, const char *name, once_bytes *out)
 {
     const char *home = getenv("HOME");
     if (!copy(arena, variable, out)) return false;
-    if (out->len || !home || !*home) return true;
-    const char *path = once__aws_text(arena, "%s/.aws/%s", home, name);
+    const bool tilde = out->len >= 2 && memcmp(out->data, "~/", 2) == 0;
+    if ((out->len && !tilde) || !home || !*home) return true;
+    const char *path =
+        tilde ? once__aws_text(arena, "%s%s", home, out->data + 1) : once__aws_text(arena, "%s/.aws/%s", home, name);
     if (path) *out = once_bytes_of(path);
     return path != NULL;
 }
@@ -128,8 +131,8 @@ int once__aws_read_settings(const once_aws_options *options, const once_env *env
 {
     once_aws_profiles profiles;
     if (!copy_all(options, arena, out)) return once_no_memory(err, "for the settings of AWS");
-    int rc = once__aws_read_profiles(out, env, arena, &profiles, err);
-    if (rc != ONCE_OK) return rc;
+    const int rc = once__aws_read_profiles(out, env, arena, &profiles, err);
+    if (rc != ONCE_OK && rc != ONCE_E_MISSING) return rc;
     if (out->profile_named && !once__aws_has_profile(&profiles, out->profile))
         return once_fail(err, ONCE_E_CONFIG, "profile '%s' is neither in '%s' nor in '%s'; see AWS_PROFILE",
                          out->profile.data, out->credentials_file.data, out->config_file.data);

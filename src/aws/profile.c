@@ -170,7 +170,8 @@ int once__aws_profile(const once_aws_search *s, once_aws_found *out, once_error 
     chain c = {.search = s};
     assert(s->settings->profile.len);
     int rc = once__aws_read_profiles(s->settings, s->env, s->arena, &c.files, err);
-    if (rc == ONCE_OK) rc = find(&c, s->settings->profile, out, err);
+    if (rc != ONCE_OK) return rc;
+    rc = find(&c, s->settings->profile, out, err);
     if (rc == ONCE_E_MISSING) return once_fail(err, rc, "'%s' has no credentials", s->settings->profile.data);
     return rc;
 }

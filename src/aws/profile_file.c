@@ -4,7 +4,9 @@
  *     region = eu-central-1     a property; space around its name and value does not count
  *     # or ;                    a comment, on a line of its own
  *     s3 =
- *       max_queue_size = 10     a line that begins with space belongs to the property before it; not used here
+ *       max_queue_size = 10     a line that is indented more than the property before it belongs to that; not used here
+ *
+ * As for AWS's own tools, all properties of a section may be indented.
  *
  * The files are searched anew for each property: they are small. */
 #include "aws/aws_impl.h"
@@ -18,12 +20,14 @@
 
 #include "base/banned.h"
 
-static int read_text(const once_env *env, once_bytes path, once_arena *arena, once_bytes *out, once_error *err)
+static int read_text(const once_env *env, once_bytes path, bool named, once_arena *arena, once_bytes *out,
+                     once_error *err)
 {
     if (!path.len) return ONCE_OK;
     const char *why = once_file_read(env, path.data, arena, out);
-    if (!why || errno == ENOENT) return ONCE_OK;
-    return once_fail(err, errno == ENOMEM ? ONCE_E_NOMEM : ONCE_E_CONFIG, "cannot read file '%s': %s", path.data, why);
+    if (!why || errno == ENOENT || errno == ENOTDIR) return ONCE_OK;
+    const int status = errno == ENOMEM ? ONCE_E_NOMEM : errno == EACCES && !named ? ONCE_E_MISSING : ONCE_E_CONFIG;
+    return once_fail(err, status, "cannot read file '%s': %s", path.data, why);
 }
 
 int once__aws_read_profiles(const once_aws_settings *settings, const once_env *env, once_arena *arena,
@@ -31,8 +35,9 @@ int once__aws_read_profiles(const once_aws_settings *settings, const once_env *e
 {
     assert(settings && env && arena && out);
     *out = (once_aws_profiles){0};
-    const int rc = read_text(env, settings->credentials_file, arena, &out->credentials, err);
-    return rc == ONCE_OK ? read_text(env, settings->config_file, arena, &out->config, err) : rc;
+    const bool named = settings->profile_named;
+    const int rc = read_text(env, settings->credentials_file, named, arena, &out->credentials, err);
+    return rc == ONCE_OK ? read_text(env, settings->config_file, named, arena, &out->config, err) : rc;
 }
 
 static once_bytes trim(once_bytes text)
@@ -69,24 +74,45 @@ static once_bytes profile_of(once_bytes line, bool config)
     return name;
 }
 
+static size_t indent_of(once_bytes line)
+{
+    size_t n = 0;
+    while (n < line.len && once_ascii_is_space(line.data[n])) n++;
+    return n;
+}
+
+/* The next section or property, without the space around it; empty: the text has no more. *indent: of the last
+ * property of the section, SIZE_MAX: none yet. */
+static once_bytes next_entry(once_bytes *rest, size_t *indent)
+{
+    while (rest->len) {
+        const once_bytes line = next_line(rest), plain = trim(line);
+        const size_t by = indent_of(line);
+        if (!plain.len || plain.data[0] == '#' || plain.data[0] == ';') continue;
+        if (by > *indent) continue; /* it belongs to the property before it */
+        *indent = plain.data[0] == '[' ? SIZE_MAX : by;
+        return plain;
+    }
+    return (once_bytes){0};
+}
+
 /* The last value of a property. `property` NULL: only whether the profile is there. */
 static bool search(once_bytes text, bool config, once_bytes profile, const char *property, once_bytes *out)
 {
     bool inside = false, found = false;
+    size_t indent = SIZE_MAX;
     if (once_ascii_begins(text.data, text.len, ONCE_BOM)) text = (once_bytes){text.data + 3, text.len - 3};
-    while (text.len) {
-        const once_bytes line = next_line(&text), plain = trim(line);
-        if (!plain.len || plain.data[0] == '#' || plain.data[0] == ';') continue;
-        if (line.data[0] == '[') {
-            inside = once_bytes_equal(profile_of(plain, config), profile);
+    for (once_bytes entry; (entry = next_entry(&text, &indent)).len;) {
+        if (entry.data[0] == '[') {
+            inside = once_bytes_equal(profile_of(entry, config), profile);
             if (inside && !property) return true;
             continue;
         }
-        const char *equals = memchr(plain.data, '=', plain.len);
-        if (!inside || !property || !equals || once_ascii_is_space(line.data[0])) continue;
-        const once_bytes name = trim((once_bytes){plain.data, (size_t)(equals - plain.data)});
+        const char *equals = memchr(entry.data, '=', entry.len);
+        if (!inside || !property || !equals) continue;
+        const once_bytes name = trim((once_bytes){entry.data, (size_t)(equals - entry.data)});
         if (!once_ascii_is(name.data, name.len, property)) continue;
-        *out = trim((once_bytes){equals + 1, plain.len - (size_t)(equals - plain.data) - 1});
+        *out = trim((once_bytes){equals + 1, entry.len - (size_t)(equals - entry.data) - 1});
         found = out->len > 0;
     }
     return found;

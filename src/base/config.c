@@ -568,7 +568,7 @@ static void unknown_field(once_config *config, const once_config_section *sectio
     char homes[100];
     inner_homes(section, node->name, homes, sizeof homes);
     const char *near = once_config_nearest(node->name, field_name, (void *)(uintptr_t)section);
-    char known[300];
+    char known[360];
     if (homes[0])
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s'; it belongs inside %s",
                           shown.text, homes);

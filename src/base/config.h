@@ -44,6 +44,7 @@ struct once_node {
     once_node_kind kind;
     int line;        /* 1.. */
     bool none;       /* a scalar without a value: nothing, ~ or null, without quotes */
+    bool quoted;     /* a scalar in quotes or a block: it is a text, whatever it looks like */
     once_bytes text; /* of a scalar; has no NUL inside, and one behind it */
     once_bytes name; /* in a map: the name of the field whose value this is */
     int name_line;

@@ -176,7 +176,8 @@ static once_node *scalar_node(builder *b, const yaml_event_t *event)
         (void)out_of_memory(b);
         return NULL;
     }
-    node->none = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && is_none(text);
+    node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    node->none = !node->quoted && is_none(text);
     return node;
 }
 

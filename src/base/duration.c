@@ -84,6 +84,15 @@ const char *once_duration_format(int64_t ms, char out[ONCE_DURATION_TEXT])
     return out;
 }
 
+const char *once_duration_about(int64_t ms, char out[ONCE_DURATION_TEXT])
+{
+    const int64_t s = ms > 0 ? ms / 1000 : 0;
+    if (s < 60) (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "s", s);
+    else if (s < 3600) (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "m%02" PRId64 "s", s / 60, s % 60);
+    else (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "h%02" PRId64 "m", s / 3600, s / 60 % 60);
+    return out;
+}
+
 /* Days since 1970-01-01 in the Gregorian calendar, counted in eras of 400 years that begin on March 1. */
 static int64_t days_from_date(int64_t year, int64_t month, int64_t day)
 {

@@ -21,6 +21,8 @@ int once_time_parse(once_bytes text, int64_t *ret_ms, once_error *err);
 
 /* Written with the largest unit that divides `ms` (>= 0) exactly; "forever" for ONCE_FOREVER. Returns `out`. */
 const char *once_duration_format(int64_t ms, char out[ONCE_DURATION_TEXT]);
+/* For people: whole seconds, in two units at most, as in "4s", "1m05s", "2h00m". Less than nothing is "0s". */
+const char *once_duration_about(int64_t ms, char out[ONCE_DURATION_TEXT]);
 
 /* 2026-01-31T12:00:00.000Z. A time outside the years 0000 to 9999 is written as its number, ONCE_NO_TIME as "-".
  * Both forms, "-" aside, are read back by once_time_parse. Returns `out`. */

@@ -20,6 +20,11 @@
     X(effect_before, "an effect is about to run")                                                                      \
     X(effect_between, "between two statements of one effect")                                                          \
     X(effect_after, "an effect ran, its outcome is not written")                                                       \
+    X(http_before, "a request is about to be sent")                                                                    \
+    X(http_after, "a request was answered, nothing is known of it here")                                               \
+    X(then_before, "an external effect is done, its `then` is about to run")                                           \
+    X(then_between, "between two statements of one `then`")                                                            \
+    X(then_after, "a `then` ran, the outcome is not written")                                                          \
     X(settle_before, "outcomes are about to be written")                                                               \
     X(settle_after, "outcomes are written, not committed")                                                             \
     X(commit_before, "about to commit")                                                                                \

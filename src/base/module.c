@@ -48,6 +48,9 @@ extern const once_module once__module_kafka;
 #ifdef ONCE_WITH_SQS
 extern const once_module once__module_sqs;
 #endif
+#ifdef ONCE_WITH_HTTP
+extern const once_module once__module_http;
+#endif
 #ifdef ONCE_WITH_RABBITMQ
 extern const once_module once__module_rabbitmq;
 #endif
@@ -67,6 +70,9 @@ static const struct {
 #endif
 #ifdef ONCE_WITH_SQS
     {"sqs", &once__module_sqs},
+#endif
+#ifdef ONCE_WITH_HTTP
+    {"http", &once__module_http},
 #endif
 #ifdef ONCE_WITH_RABBITMQ
     {"rabbitmq", &once__module_rabbitmq},

@@ -61,6 +61,31 @@ bool once_table_put(once_table *t, once_hash id, void *value)
     return true;
 }
 
+void *once_table_swap(once_table *t, once_hash id, void *value)
+{
+    const size_t at = find(t, id);
+    void *before = t->at[at].value;
+    assert(value && (before || 2 * t->n < t->size));
+    t->n += !before;
+    t->at[at] = (once_table_slot){id, value};
+    return before;
+}
+
+void *once_table_add(once_table *t, once_hash id, void *value)
+{
+    const size_t at = find(t, id);
+    assert(value && (t->at[at].value || 2 * t->n < t->size));
+    if (t->at[at].value) return t->at[at].value;
+    t->n++;
+    t->at[at] = (once_table_slot){id, value};
+    return NULL;
+}
+
+void once_table_expect(const once_table *t, once_hash id)
+{
+    if (t->size) __builtin_prefetch(&t->at[home_of(t, id)]);
+}
+
 /* The next value behind the hole that must move into it, because a search for it would end at the hole; if there is
  * none, the next free slot. */
 static size_t follower(const once_table *t, size_t hole)
@@ -73,19 +98,20 @@ static size_t follower(const once_table *t, size_t hole)
     }
 }
 
-bool once_table_remove(once_table *t, once_hash id)
+void *once_table_remove(once_table *t, once_hash id)
 {
     assert(t->n <= t->size / 2);
-    if (t->n == 0) return false;
+    if (t->n == 0) return NULL;
     size_t hole = find(t, id);
-    if (!t->at[hole].value) return false;
+    void *removed = t->at[hole].value;
+    if (!removed) return NULL;
     while (t->at[hole].value) {
         const size_t next = follower(t, hole);
         t->at[hole] = t->at[next];
         hole = next;
     }
     t->n--;
-    return true;
+    return removed;
 }
 
 void once_table_clear(once_table *t, size_t kept)

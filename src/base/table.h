@@ -25,8 +25,14 @@ enum { ONCE_TABLE_KEPT = 16384 }; /* slots that usually stay allocated after a t
 void *once_table_get(const once_table *table, once_hash id); /* NULL: not there */
 /* Adds or replaces. False: out of memory; nothing changed. */
 bool once_table_put(once_table *table, once_hash id, void *value);
-/* False: it was not there. */
-bool once_table_remove(once_table *table, once_hash id);
+/* The same where there is room (once_table_reserve). Returns the value that was there, or NULL. */
+void *once_table_swap(once_table *table, once_hash id, void *value);
+/* The same, but a value that is there stays. */
+void *once_table_add(once_table *table, once_hash id, void *value);
+/* It will be looked up soon: a large table is not in the caches of the CPU. */
+void once_table_expect(const once_table *table, once_hash id);
+/* Returns the value that was there, or NULL. */
+void *once_table_remove(once_table *table, once_hash id);
 /* From now on puts cannot fail until there are n values. False: out of memory. */
 bool once_table_reserve(once_table *table, size_t n);
 /* Empties it; frees the memory if it has more than `kept` slots. */

@@ -256,15 +256,17 @@ bool once_conflict_reason(const once_decision *decision, const once_fingerprint_
     differing fields = {.n = 0};
     once_buf text;
     const bool bytes = spec && spec->kind == ONCE_FINGERPRINT_BYTES; /* it has no fields, even if it is JSON */
-    const bool fine = bytes                      ? true
-                      : decision->first.body.len ? find_fields(decision->first.body, body, spec, secret, arena, &fields)
-                      : decision->fields.n ? find_fields_by_print(&decision->fields, body, spec, secret, arena, &fields)
-                                           : true;
+    const once_first *first = decision->first;
+    assert(first);
+    const bool fine = bytes             ? true
+                      : first->body.len ? find_fields(first->body, body, spec, secret, arena, &fields)
+                      : first->fields.n ? find_fields_by_print(&first->fields, body, spec, secret, arena, &fields)
+                                        : true;
     if (!fine) return false;
     once_buf_init(&text, REASON_MAX_BYTES);
     once_buf_puts(&text, "conflict: the key was used before with other content");
     put_fields(&text, &fields);
-    put_origin(&text, &decision->first);
+    put_origin(&text, first);
     const bool made = !text.failed && once_arena_copy(arena, once_buf_bytes(&text), out);
     once_buf_release(&text);
     return made;

@@ -27,7 +27,7 @@ bool once_due_shares_init(once_due_shares *shares, const once_spec *spec)
     if (!filter->shares || !shares->wanted) return false;
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *handler = &spec->handlers[i];
-        if (!once_handler_external(handler)) shares->inside = true;
+        if (!once_handler_runs(handler)) shares->free_others = true;
         else if (share_of(shares, handler->operation) == filter->n)
             filter->shares[filter->n++].operation = handler->operation;
     }
@@ -42,47 +42,49 @@ void once_due_shares_release(once_due_shares *shares)
     *shares = (once_due_shares){0};
 }
 
-size_t once_due_shares_any(const once_flight *flight)
+size_t once_due_shares_any(const once_room *room)
 {
+    const once_spec *spec = room->gates->spec;
     size_t least = SIZE_MAX, largest = 0;
-    for (size_t i = 0; i < flight->spec->n_handlers; i++) {
-        if (!once_handler_external(&flight->spec->handlers[i])) continue;
-        const size_t free = once_flight_free(flight, &flight->spec->handlers[i]);
-        if (free < least) least = free;
-        if (free > largest) largest = free;
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        if (!once_handler_runs(&spec->handlers[i])) continue;
+        const size_t n = once_room_of(room, &spec->handlers[i]);
+        if (n < least) least = n;
+        if (n > largest && n != SIZE_MAX) largest = n;
     }
     return least >= largest / MUCH_LESS ? least : 0;
 }
 
 /* Handlers that share an operation: which of them an entry needs is not known before it is read. */
-static size_t room_of(const once_flight *flight, once_bytes operation)
+static size_t room_of(const once_room *room, once_bytes operation, size_t most)
 {
-    size_t room = SIZE_MAX;
-    for (size_t i = 0; i < flight->spec->n_handlers; i++) {
-        const once_handler_spec *handler = &flight->spec->handlers[i];
-        if (!once_handler_external(handler) || !once_bytes_equal(handler->operation, operation)) continue;
-        const size_t free = once_flight_free(flight, handler);
-        if (free < room) room = free;
+    const once_spec *spec = room->gates->spec;
+    size_t least = most;
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        const once_handler_spec *handler = &spec->handlers[i];
+        if (!once_handler_runs(handler) || !once_bytes_equal(handler->operation, operation)) continue;
+        const size_t n = once_room_of(room, handler);
+        if (n < least) least = n;
     }
-    return room;
+    return least;
 }
 
-/* Of share `i`, where those before it have `so_far`. Operations without a handler need no slot, but where no handler is
- * inside they wait until one outside has room: they are rare, and nobody looks for them alone. */
-static size_t room_at(const once_due_shares *shares, const once_flight *flight, size_t i, bool all, size_t so_far,
+/* Of share `i`, where those before it have `so_far`. Operations without a handler need no room, but where every handler
+ * runs they wait until one has room: they are rare, and nobody looks for them alone. */
+static size_t room_at(const once_due_shares *shares, const once_room *room, size_t i, bool all, size_t so_far,
                       size_t most)
 {
     const once_due_share *share = &shares->filter.shares[i];
     if (!all && !shares->wanted[i]) return 0;
-    if (share->others) return shares->inside || so_far ? most : 0;
-    return room_of(flight, share->operation);
+    if (share->others) return shares->free_others || so_far ? most : 0;
+    return room_of(room, share->operation, most);
 }
 
-size_t once_due_shares_room(const once_due_shares *shares, const once_flight *flight, bool all, size_t most)
+size_t once_due_shares_room(const once_due_shares *shares, const once_room *room, bool all, size_t most)
 {
-    size_t room = 0;
-    for (size_t i = 0; i < shares->filter.n; i++) room += room_at(shares, flight, i, all, room, most);
-    return room < most ? room : most;
+    size_t n = 0;
+    for (size_t i = 0; i < shares->filter.n; i++) n += room_at(shares, room, i, all, n, most);
+    return n < most ? n : most;
 }
 
 static void begin_at_front(once_due_shares *shares, int64_t now_ms)
@@ -94,18 +96,17 @@ static void begin_at_front(once_due_shares *shares, int64_t now_ms)
     filter->read = 0;
 }
 
-once_due_filter *once_due_shares_filter(once_due_shares *shares, const once_flight *flight, bool all, size_t most,
-                                        int64_t now_ms)
+once_due_filter *once_due_shares_filter(once_due_shares *shares, const once_room *room, bool all, size_t most)
 {
-    size_t room = 0;
+    size_t n = 0;
     assert(shares->filter.n > 0);
-    if (now_ms >= shares->front_at_ms) begin_at_front(shares, now_ms);
+    if (room->now_ms >= shares->front_at_ms) begin_at_front(shares, room->now_ms);
     for (size_t i = 0; i < shares->filter.n; i++) {
         once_due_share *share = &shares->filter.shares[i];
-        share->room = room_at(shares, flight, i, all, room, most);
+        share->room = room_at(shares, room, i, all, n, most);
         share->more = false;
         if (all) shares->wanted[i] = true;
-        room += share->room;
+        n += share->room;
     }
     return &shares->filter;
 }

@@ -125,13 +125,15 @@ typedef struct once_request {
     once_bytes key;        /* 1..1024 bytes */
     once_hash id;          /* once_key_id(secret of the store, scope, key) */
     once_hash fingerprint; /* zero: none */
-    once_fields fields;    /* empty without a fingerprint */
     once_token token;      /* chosen by the caller, new for every claim; the same again after a lost reply */
     once_lane_request lane;
     int64_t lease_ms;    /* > 0 */
     int64_t remember_ms; /* > 0, or ONCE_FOREVER */
     int64_t sent_ms;     /* when the message was sent, or ONCE_NO_TIME */
-    bool hold;           /* when the lease runs out, the entry becomes unknown; otherwise it runs again */
+    uint64_t run;        /* the run that received the message */
+    once_coordinates at;
+    once_fields fields; /* empty without a fingerprint */
+    bool hold;          /* when the lease runs out, the entry becomes unknown; otherwise it runs again */
     bool lookup;    /* with `hold`: the other side can be asked about an unknown, so it has a due time (decision.asks);
                    * the worker that asks decides in the end whether the entry is held */
     bool asks;      /* extend: this claim asks about an unknown (decision.asks); it is not an attempt */
@@ -139,26 +141,40 @@ typedef struct once_request {
     bool unclaimed; /* claim, `natural`, no lane, no `hold`: a new key runs without a claim */
     bool old_key;   /* a new entry keeps the old form of the idempotency key (core/outward.h), because the dead letter
                    * that comes back had it */
-    uint64_t run;   /* the run that received the message */
-    once_coordinates at;
 } once_request;
 
-/* The first message of the entry that a delivery met. */
+/* The message that an entry was made by, and that a conflict met. */
 typedef struct once_first {
     once_coordinates at;
     int64_t seen_ms;
-    once_bytes who;  /* "user@host:pid"; may be empty */
-    once_bytes body; /* empty: the store no longer has it */
+    once_bytes who;     /* "user@host:pid"; may be empty */
+    once_bytes body;    /* empty: the store no longer has it */
+    once_fields fields; /* of its content */
 } once_first;
 
 /* What a rule decided for a delivery or a take. The capital words are the answers for which a field is set; a `name`
- * in quotes means "when that field is true". Fields are zero otherwise. */
+ * in quotes means "when that field is true". Fields are zero otherwise. Every message has one, so it is kept small. */
 typedef struct once_decision {
     once_answer answer;
-    uint32_t attempt;  /* RUN: the number of this attempt; `lapsed`, `asks`: of the attempt whose end is unknown */
-    uint32_t failures; /* RUN, `asks`: how many attempts failed before */
+    once_outcome outcome; /* DUPLICATE: how the first one ended */
+    uint32_t attempt;     /* RUN: the number of this attempt; `lapsed`, `asks`: of the attempt whose end is unknown */
+    uint32_t failures;    /* RUN, `asks`: how many attempts failed before */
     /* RUN, `asks`: time since the first failure, on the store's clock; -1: none, or its time was not recorded */
     int64_t failing_for_ms;
+    int64_t unknown_for_ms; /* `asks`: how long the entry has been unknown, on the store's clock */
+    /* RUN with `gap_over`: how many versions were given up so that it can run. Its settlement adds them to the count;
+     * 0: an earlier settlement did. */
+    int64_t given_up;
+    int64_t lapsed_ms; /* `lapsed`: when it was recorded, on the store's clock; the history has it, too */
+    /* The run that left the entry waiting and counts it so; 0: none. Set with `replaced`, and in answers to a claim:
+     * RUN, STALE, and DUPLICATE or CONFLICT by its lane. */
+    uint64_t left_by;
+    int64_t wait_ms;   /* BUSY, LATER, GAP: when to ask again; ONCE_NEVER: when another rule has woken the entry */
+    once_bytes result; /* DUPLICATE: the stored result */
+    once_bytes reason; /* STALE, `gap_over`, `lane` and, from a store, `lapsed`: why, in words; otherwise empty */
+    /* RUN with `unreported`, and `asks`: the last recorded reason, perhaps of an earlier attempt; may be empty */
+    once_bytes before;
+    const once_first *first; /* CONFLICT with its key: the message with the other content; set by the store */
     /* RUN: this claim took over from an attempt that ended without reporting an outcome, and counted that as a failure.
      * False when the same answer is given again after a lost reply. */
     bool orphan;
@@ -171,34 +187,18 @@ typedef struct once_decision {
     /* UNKNOWN, from take: the caller has a claim to ask the other side about it and to settle the answer. It must run
      * nothing. When the lease ends without an answer, the entry is handed out again. */
     bool asks;
-    int64_t unknown_for_ms; /* `asks`: how long the entry has been unknown, on the store's clock */
-    bool gap_over;          /* RUN: the entry waited for a missing version that did not come in time */
-    /* RUN with `gap_over`: how many versions were given up so that it can run. Its settlement adds them to the count;
-     * 0: an earlier settlement did. */
-    int64_t given_up;
-    bool lane;            /* DUPLICATE, CONFLICT: with the version of its lane, not with its key */
-    once_outcome outcome; /* DUPLICATE: how the first one ended */
+    bool gap_over; /* RUN: the entry waited for a missing version that did not come in time */
+    bool lane;     /* DUPLICATE, CONFLICT: with the version of its lane, not with its key */
     /* UNKNOWN: this call found the lease over and recorded it. False when the answer is given again after a lost reply.
      */
     bool lapsed;
-    int64_t lapsed_ms; /* `lapsed`: when it was recorded, on the store's clock; the history has it, too */
     /* The reply to an earlier call with the same token was lost. DUPLICATE, DEAD: that token settled the entry. RUN:
      * it claimed it. A natural entry that has finished left no trace, so that answer is a plain RUN. */
     bool own;
-    once_bytes result; /* DUPLICATE: the stored result */
-    once_bytes reason; /* STALE, `gap_over`, `lane` and, from a store, `lapsed`: why, in words; otherwise empty */
-    /* RUN with `unreported`, and `asks`: the last recorded reason, perhaps of an earlier attempt; may be empty */
-    once_bytes before;
-    once_first first;   /* CONFLICT: the message with the other content; set by the store */
-    once_fields fields; /* CONFLICT with its key: the fields of that message */
     /* RUN, WAITING: other content waited here without any effect, and this message took its place. False when the
      * answer is given again after a lost reply. */
     bool replaced;
     bool letter; /* `replaced`: a new conflict letter has the replaced body; set by the store */
-    /* The run that left the entry waiting and counts it so; 0: none. Set with `replaced`, and in answers to a claim:
-     * RUN, STALE, and DUPLICATE or CONFLICT by its lane. */
-    uint64_t left_by;
-    int64_t wait_ms; /* BUSY, LATER, GAP: when to ask again; ONCE_NEVER: when another rule has woken the entry */
 } once_decision;
 
 typedef struct once_settlement {

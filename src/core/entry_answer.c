@@ -110,7 +110,6 @@ void once__entry_describe(const once_entry *entry, once_answer answer, int64_t n
     case ONCE_ANSWER_BUSY:
     case ONCE_ANSWER_LATER:
     case ONCE_ANSWER_GAP: out->wait_ms = once__until(entry->due_ms, now_ms); break;
-    case ONCE_ANSWER_CONFLICT: out->fields = entry->fields; break;
     default: break;
     }
 }

@@ -38,6 +38,15 @@ uint32_t once_flight_free(const once_flight *flight, const once_handler_spec *ha
     return used < slots ? slots - used : 0;
 }
 
+size_t once_room_of(const once_room *room, const once_handler_spec *handler)
+{
+    const once_gate *gate = once_gate_of(room->gates, handler);
+    const size_t through = ONCE_PLANTED(held_taken) ? SIZE_MAX : once_gate_room(gate, room->now_ms);
+    if (!once_handler_external(handler)) return through;
+    const size_t free = once_flight_free(room->flight, handler);
+    return through < free ? through : free;
+}
+
 void once_flight_reserve(once_flight *flight, const once_item *item) { ++*used_by(flight, item->handler); }
 
 void once_flight_unreserve(once_flight *flight, const once_item *item)

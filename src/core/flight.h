@@ -28,6 +28,7 @@
 #ifndef ONCE_CORE_FLIGHT_H
 #define ONCE_CORE_FLIGHT_H
 
+#include "core/gate.h"
 #include "core/item.h"
 
 enum { ONCE_PAUSES_OF_LEASE = 20 };
@@ -55,6 +56,17 @@ void once_flight_release(once_flight *flight);
 
 /* Free slots of a handler. */
 uint32_t once_flight_free(const once_flight *flight, const once_handler_spec *handler);
+
+/* What bounds how many messages may begin now. */
+typedef struct once_room {
+    const once_flight *flight;
+    const once_gates *gates;
+    int64_t now_ms;
+} once_room;
+
+/* How many messages of a handler may begin now: as many as it has free slots and as its gate lets through; SIZE_MAX:
+ * any number. */
+size_t once_room_of(const once_room *room, const once_handler_spec *handler);
 /* The item takes, or gives back, a slot of its handler. */
 void once_flight_reserve(once_flight *flight, const once_item *item);
 void once_flight_unreserve(once_flight *flight, const once_item *item);

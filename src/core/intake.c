@@ -225,12 +225,14 @@ static int make_input(once_intake *intake, once_item *item, once_error *err)
         item->reason = item->handler->dead_reason;
         return ONCE_OK;
     }
-    once_error why;
+    once_error *why = &intake->why;
     const once_parsed parsed = parsed_of(intake, item);
-    const int rc = intake->prepare(item->handler, &parsed, &item->batch->arena, &item->input, &why);
+    const once_then *then = item->handler->then;
+    int rc = intake->prepare(item->handler, &parsed, &item->batch->arena, &item->input, why);
+    if (rc == ONCE_OK && then) rc = then->prepare(then, &parsed, &item->batch->arena, &item->then_input, why);
     if (rc == ONCE_OK) return rc;
     item->input = NULL;
-    const int blamed = blame(item, rc, &why, err);
+    const int blamed = blame(item, rc, why, err);
     return blamed == ONCE_E_MESSAGE ? ONCE_OK : blamed;
 }
 
@@ -259,19 +261,19 @@ static int check_event(once_intake *intake, const once_item *item, once_error *w
 int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
 {
     assert(item->batch);
-    once_error why;
-    int rc = once__intake_parse(intake, item, &why);
-    if (rc == ONCE_OK) rc = decide_tombstone(intake, item, &why);
-    if (rc == ONCE_OK) rc = check_event(intake, item, &why);
-    if (rc == ONCE_OK) rc = choose_handler(intake, item, &why);
-    if (rc == ONCE_OK) rc = read_key(intake, item, &why);
-    if (rc == ONCE_OK && intake->spec->time) rc = read_time(intake, item, &why);
-    if (rc == ONCE_OK) rc = read_lane(intake, item, &why);
-    if (rc == ONCE_OK) rc = read_locks(intake, item, &why);
-    if (rc == ONCE_OK) rc = set_fingerprint(intake, &item->message, &item->handler->fingerprint, &item->request, &why);
+    once_error *why = &intake->why;
+    int rc = once__intake_parse(intake, item, why);
+    if (rc == ONCE_OK) rc = decide_tombstone(intake, item, why);
+    if (rc == ONCE_OK) rc = check_event(intake, item, why);
+    if (rc == ONCE_OK) rc = choose_handler(intake, item, why);
+    if (rc == ONCE_OK) rc = read_key(intake, item, why);
+    if (rc == ONCE_OK && intake->spec->time) rc = read_time(intake, item, why);
+    if (rc == ONCE_OK) rc = read_lane(intake, item, why);
+    if (rc == ONCE_OK) rc = read_locks(intake, item, why);
+    if (rc == ONCE_OK) rc = set_fingerprint(intake, &item->message, &item->handler->fingerprint, &item->request, why);
     if (rc != ONCE_OK) {
         item->request.id = (once_hash){0, 0};
-        const int blamed = blame(item, rc, &why, err);
+        const int blamed = blame(item, rc, why, err);
         return blamed == ONCE_E_MESSAGE ? ONCE_OK : blamed;
     }
     set_terms(intake, item);
@@ -287,13 +289,13 @@ int once_intake_lane(once_intake *intake, once_batch *batch, const once_message 
                      once_bytes *value, once_hash *id, once_error *err)
 {
     once_item item = {.batch = batch, .message = *message};
-    once_error why;
+    once_error *why = &intake->why;
     *id = (once_hash){0};
-    int rc = once__intake_parse(intake, &item, &why);
-    if (rc == ONCE_OK) rc = render(intake, &item, intake->spec->order, value, &why);
+    int rc = once__intake_parse(intake, &item, why);
+    if (rc == ONCE_OK) rc = render(intake, &item, intake->spec->order, value, why);
     if (rc == ONCE_OK) *id = once_lane_id(intake->secret, scope, *value);
     if (rc == ONCE_OK || rc == ONCE_E_MESSAGE) return ONCE_OK;
-    if (err) *err = why;
+    if (err) *err = *why;
     return rc;
 }
 
@@ -320,24 +322,24 @@ static const once_handler_spec *handler_of_taken(const once_spec *spec, const on
 int once_intake_taken(once_intake *intake, once_item *item, once_error *err)
 {
     assert(item->batch && !once_hash_is_zero(item->request.id));
-    once_error why;
+    once_error *why = &intake->why;
     const int64_t sent_ms = item->message.sent_ms;
     const uint64_t run = item->request.run; /* the run that received it, not this one */
     const once_coordinates at = item->request.at;
     item->handler = handler_of_taken(intake->spec, item);
-    int rc = once__intake_parse(intake, item, &why);
+    int rc = once__intake_parse(intake, item, why);
     if (rc == ONCE_OK && !item->handler)
-        rc = once_fail(&why, ONCE_E_MESSAGE, "operation '%.*s' no longer has a handler",
+        rc = once_fail(why, ONCE_E_MESSAGE, "operation '%.*s' no longer has a handler",
                        (int)(item->scope.operation.len < 80 ? item->scope.operation.len : 80),
                        item->scope.operation.data);
-    if (rc == ONCE_OK) rc = read_locks(intake, item, &why);
+    if (rc == ONCE_OK) rc = read_locks(intake, item, why);
     if (item->handler) set_terms(intake, item);
     item->request.scope = &item->scope;
     item->request.sent_ms = sent_ms;
     item->request.run = run;
     item->request.at = at;
     if (rc != ONCE_OK) {
-        const int blamed = blame(item, rc, &why, err);
+        const int blamed = blame(item, rc, why, err);
         return blamed == ONCE_E_MESSAGE ? ONCE_OK : blamed;
     }
     return make_input(intake, item, err);

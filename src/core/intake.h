@@ -23,6 +23,7 @@ typedef struct once_intake {
     once_json body, headers; /* reused for every message */
     once_texts texts;
     once_json *document; /* the body of the current message, parsed; NULL: it is bytes, or there is none */
+    once_error why;      /* what is wrong with the current message; here because zeroing one for each message costs */
 } once_intake;
 
 void once_intake_init(once_intake *intake, const once_spec *spec, once_secret secret, uint64_t run,

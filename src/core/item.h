@@ -26,7 +26,8 @@ typedef enum once_item_place {
     ONCE_AT_READY,  /* in a queue, for the next transaction */
     ONCE_AT_PARKED, /* it waits for an earlier item with the same key or lane (core/key_queue.h) */
     ONCE_AT_WORK,   /* in the current transaction */
-    ONCE_AT_FLIGHT, /* claimed durably; its effect outside of the store is about to begin or running (core/flight.h) */
+    /* claimed durably, or `unclaimed`; its effect outside of the store is about to begin or running (core/flight.h) */
+    ONCE_AT_FLIGHT,
     ONCE_AT_RETURNED, /* its effect outside ended; the outcome waits for a transaction */
     ONCE_AT_OVER,     /* nothing is left to do; its memory is freed with its batch */
     ONCE_AT_PLACES
@@ -53,32 +54,34 @@ typedef struct once_item_times {
     int64_t settled_ms;  /* its end is durable */
 } once_item_times;
 
+/* Threads on different cores pass items on, a cache line at a time, so members that are used together stand together,
+ * and small ones do not stand alone. No bit-fields: the machine and the executor write different members at the same
+ * time. */
 struct once_item {
     once_batch *batch;
-    once_item_place place;
     once_item *next, *prev; /* in the list of its place */
-    once_item_times times;
-    once_message message;
+    once_item_place place;
+    once_stage stage;  /* in its transaction */
+    once_stream *from; /* the stream to ack it to; NULL: it came from the store, or its delivery is no longer ours */
+    uint64_t tag;      /* from a source: 1, 2, 3... in the order of delivery, in its stream; 0: from the store */
+    uint64_t delivery; /* the number that the source gave the delivery (core/receipt.h); set by fetch */
+    uint32_t stream;   /* the number of its stream */
     const once_handler_spec *handler; /* NULL: no handler takes it; `reason` says why */
-    once_scope scope;
-    once_request request;  /* request.id zero: it has no key; `reason` says why */
-    const uint64_t *locks; /* hashes of the names that its effect locks, in the batch's arena */
-    size_t n_locks;
-    void *input;          /* what the effect made of the body; NULL: it cannot run, `reason` says why */
-    once_bytes reason;    /* static or in the batch's arena */
-    bool no_handler;      /* `reason` is that no handler takes its type */
-    bool skipped;         /* a message without a body that is skipped; it has no key, and `reason` says it */
-    once_bytes sent_text; /* the text that message.sent_ms was read from, if it is in the message */
-    once_time_unit sent_unit;
-    const void *resume;  /* set by the source, in the batch's arena: where to continue after this message; or NULL */
-    uint32_t stream;     /* the number of its stream */
-    uint64_t delivery;   /* the number that the source gave the delivery (core/receipt.h); set by fetch */
-    uint64_t tag;        /* from a source: 1, 2, 3... in the order of delivery, in its stream; 0: from the store */
-    once_stream *from;   /* the stream to ack it to; NULL: it came from the store, or its delivery is no longer ours */
+    void *input;                      /* what the effect made of the body; NULL: it cannot run, `reason` says why */
+    void *then_input;                 /* what its `then` (ONCE_EFFECT_THEN) made of the body */
+    once_item_times times;
+
+    /* Its place among equal keys and lanes of the current transaction, which are processed in order. */
+    unsigned blockers; /* how many items it waits for */
+    once_item *next_of_key, *next_of_lane;
+
+    /* What happened to it. */
+    bool no_handler;     /* `reason` is that no handler takes its type */
+    bool skipped;        /* a message without a body that is skipped; it has no key, and `reason` says it */
     bool full;           /* it is READY and its handler has no free slot: it is in that list of its stream */
     bool to_store;       /* its delivery cannot be extended again: the store must take it */
+    bool crowded;        /* too many wait here for the rate of its handler: it waits in the store */
     bool held;           /* it was claimed durably before this transaction: by TAKE, or one by one after a crash */
-    once_decision first; /* the answer to that claim */
     bool resumed;        /* it came from the store, where another run had left it */
     bool found;          /* the current transaction found it in the store; it is dropped if that is rolled back */
     bool overtakes;      /* it came from a source, and continues an entry that this run had left in the store */
@@ -86,57 +89,76 @@ struct once_item {
     bool replaces_ours;  /* this run had left the replaced message in the store */
     bool commit_unknown; /* it was in a commit whose result is unknown: the entry may be our own. It keeps its token */
     bool acked;
-    bool lapsed; /* set by the executor: it recorded that the outcome of the claim before this one is unknown */
+    bool joined; /* it is in the queues of its key and lane (core/key_queue.h) */
 
     /* Filled by the actions of a transaction. */
-    once_stage stage;
-    once_decision decision;
-    once_outcome outcome;
-    once_bytes result, failure; /* of the effect; `failure` says in words why it failed */
-    int64_t delay_ms;           /* retry, release, unknown: the wait; -1: the backoff decides */
-    bool granted;               /* EXTEND: the claim is still ours. SETTLE: it was applied. BURY: the letter is new */
-    bool started;               /* the effect was started */
-    bool hung_up;               /* the database closed the connection while its effect ran alone */
-    bool suspect;               /* the database rolled the transaction back at one of its statements */
-    bool apart;                 /* it was a suspect, so its effect runs in a transaction of its own */
-    bool ended_tx;              /* its effect ended the whole transaction. It is not run again: `outcome` and `reason`
-                                 * are settled */
-    bool letter;                /* BURY wrote its dead letter, which did not exist before */
-
-    /* About an external effect. The effect executor fills these; it owns the item from START until
-     * once_machine_finished. */
-    void *output;    /* malloc'd: the bytes of result and failure; freed when the item is over */
-    void *driver;    /* the effect driver's own data about it */
-    bool maybe_done; /* the effect may have happened */
-    /* Not ONCE_OK: the effect could not be started, or the next one would end in the same way. The message is not to
-     * blame; `failure` says why. */
-    int run_failure;
+    bool granted;  /* EXTEND: the claim is still ours. SETTLE: it was applied. BURY: the letter is new */
+    bool lapsed;   /* it was recorded that the outcome of the claim before this one is unknown */
+    bool hung_up;  /* the database closed the connection while its effect ran alone */
+    bool suspect;  /* the database rolled the transaction back at one of its statements */
+    bool apart;    /* it was a suspect, so its effect runs in a transaction of its own */
+    bool ended_tx; /* its effect ended the whole transaction. It is not run again: `outcome` and `reason` are settled */
+    bool letter;   /* BURY wrote its dead letter, which did not exist before */
 
     /* About an external effect, only for the machine (core/flight.h). */
     bool given;            /* START gave it to the executor; stays true when the effect has ended */
     bool told_to_end;      /* KILL was asked for; stays true when the effect has ended */
     bool unclaimed;        /* its effect began without a claim (core/entry.h): there is no lease and no fence */
     bool returned;         /* its effect ended, and its outcome is not in the store yet */
+    bool unwritten;        /* returned: its `then` cannot be written for now, and it waits for that */
     bool lost;             /* another worker has its claim: its outcome cannot be settled */
     once_outcome came_to;  /* returned: the outcome of the effect outside ... */
-    once_bytes came_with;  /* ... and its result. A `then` (ONCE_EFFECT_THEN) that fails changes `outcome`, not these */
+    once_bytes came_with;  /* ... its result ... */
+    once_bytes came_why;   /* ... and its reason. A `then` (ONCE_EFFECT_THEN) that fails changes none of these */
     int64_t claimed_at_ms; /* just before the claim or its last extension was asked for */
 
-    /* Its place among equal keys and lanes across transactions (core/key_queue.h). */
-    bool joined;                     /* it is in the queues */
-    unsigned waits_for;              /* in how many of them another item is before it: 0, 1 or 2 */
-    once_item *ahead[2], *behind[2]; /* in the queue of its key, and of its lane */
+    /* The end of its effect. The executor of an external effect fills these; it owns them from START until
+     * once_machine_finished. */
+    once_outcome outcome;
+    bool started;     /* the effect was started */
+    bool maybe_done;  /* external: the effect may have happened */
+    bool result_lost; /* external: it had a result, which was not kept: too long, or no memory */
+    /* Not ONCE_OK: the effect could not be started, or the next one would end in the same way. The message is not to
+     * blame; `failure` says why. The machine sets ONCE_E_MESSAGE: it would be a dead letter if its handler were not at
+     * fault (core/gate.h). */
+    int run_failure;
+    int64_t delay_ms;           /* retry, release, unknown: the wait; -1: the backoff decides */
+    once_bytes result, failure; /* `failure` says in words why it failed */
+    void *output;               /* external, malloc'd: the bytes of result and failure; freed when the item is over */
+    void *driver;               /* external: the effect driver's own data about it */
 
-    /* Its place among equal keys and lanes of the current transaction, which are processed in order. */
-    unsigned blockers; /* how many items it waits for */
-    once_item *next_of_key, *next_of_lane;
+    once_request request; /* request.id zero: it has no key; `reason` says why */
+    once_decision decision;
+    const once_decision *first; /* `held`: the answer to that claim, in the batch's arena; otherwise NULL */
+    once_message message;
+    once_scope scope;
+
+    /* Its place among equal keys and lanes across transactions (core/key_queue.h). */
+    once_item *ahead[2], *behind[2]; /* in the queue of its key, and of its lane */
+    unsigned waits_for;              /* in how many of them another item is before it: 0, 1 or 2 */
+
+    once_time_unit sent_unit;
+    once_bytes sent_text;  /* the text that message.sent_ms was read from, if it is in the message */
+    once_bytes reason;     /* static or in the batch's arena */
+    const uint64_t *locks; /* hashes of the names that its effect locks, in the batch's arena */
+    size_t n_locks;
+    const void *resume; /* set by the source, in the batch's arena: where to continue after this message; or NULL */
 };
 
-/* Its effect outside is done, and `then` is to be written in the transaction that settles it. This is so even if its
- * claim seems lost: the transaction checks the claim first, and perhaps no other worker has taken it over. */
+/* It will be worked on soon, and another core may have written it: its cache lines are asked for together, so that they
+ * need not be waited for one by one. */
+static inline void once_item_expect(const once_item *item)
+{
+    for (size_t at = 0; at < sizeof *item; at += 64) __builtin_prefetch((const char *)item + at, 1);
+}
+
+/* Its effect outside has happened, by this attempt (done) or before it (already: perhaps by an attempt whose reply was
+ * lost), and `then` is to be written in the transaction that settles it. This is so even if its claim seems lost: the
+ * transaction checks the claim first, and perhaps no other worker has taken it over. */
 static inline bool once_item_has_then(const once_item *item)
 {
-    return item->returned && item->came_to == ONCE_DONE && (item->handler->bits & ONCE_EFFECT_THEN);
+    const bool happened = item->came_to == ONCE_DONE || item->came_to == ONCE_ALREADY;
+    return item->returned && happened && (item->handler->bits & ONCE_EFFECT_THEN);
 }
 
 /* Its effect ended without a claim, and nothing is kept of its outcome: the store need not hear of it. */

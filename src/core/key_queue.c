@@ -6,25 +6,15 @@
 
 #include "base/banned.h"
 
-bool once_key_queue_init(once_key_queue *keys, size_t items)
+bool once_key_queue_init(once_key_queue *keys, size_t ids)
 {
     *keys = (once_key_queue){0};
-    return once_key_queue_reserve(keys, items); /* each has a key and a lane */
+    return once_key_queue_reserve(keys, ids);
 }
 
-bool once_key_queue_reserve(once_key_queue *keys, size_t items) { return once_table_reserve(&keys->last, 2 * items); }
+bool once_key_queue_reserve(once_key_queue *keys, size_t ids) { return once_table_reserve(&keys->last, ids); }
 
 void once_key_queue_release(once_key_queue *keys) { once_table_release(&keys->last); }
-
-/* Makes `item` the last one with this id; returns the one that was, or NULL. */
-static once_item *stand_behind(once_key_queue *keys, once_hash id, once_item *item)
-{
-    once_item *before = once_table_get(&keys->last, id);
-    const bool put = once_table_put(&keys->last, id, item);
-    assert(put); /* there is room for all items */
-    (void)put;
-    return before;
-}
 
 bool once_key_queue_in_use(const once_key_queue *keys, const once_item *item)
 {
@@ -37,19 +27,34 @@ enum { BY_KEY, BY_LANE }; /* the two queues of an item */
 
 static void join_queue(once_key_queue *keys, once_hash id, once_item *item, int queue)
 {
-    once_item *before = stand_behind(keys, id, item);
+    once_item *before = once_table_swap(&keys->last, id, item);
     item->ahead[queue] = before;
     if (!before) return;
     before->behind[queue] = item;
     item->waits_for++;
 }
 
-void once_key_queue_join(once_key_queue *keys, once_item *item)
+static void begin(once_item *item)
 {
     assert(!item->joined && !once_hash_is_zero(item->request.id));
     item->joined = true;
     item->waits_for = 0;
     item->ahead[BY_KEY] = item->ahead[BY_LANE] = item->behind[BY_KEY] = item->behind[BY_LANE] = NULL;
+}
+
+bool once_key_queue_join_first(once_key_queue *keys, once_item *item)
+{
+    const once_hash lane = item->request.lane.id;
+    if (!once_hash_is_zero(lane) && once_table_get(&keys->last, lane)) return false;
+    if (once_table_add(&keys->last, item->request.id, item)) return false;
+    begin(item);
+    if (!once_hash_is_zero(lane)) join_queue(keys, lane, item, BY_LANE);
+    return true;
+}
+
+void once_key_queue_join(once_key_queue *keys, once_item *item)
+{
+    begin(item);
     join_queue(keys, item->request.id, item, BY_KEY);
     if (!once_hash_is_zero(item->request.lane.id)) join_queue(keys, item->request.lane.id, item, BY_LANE);
 }
@@ -66,9 +71,9 @@ static void leave_queue(once_key_queue *keys, once_hash id, const once_item *ite
         if (!ahead && --behind->waits_for == 0) out[(*n)++] = behind;
         return;
     }
-    assert(once_table_get(&keys->last, id) == item);
-    if (ahead) (void)once_table_put(&keys->last, id, ahead); /* cannot fail: the id has a slot */
-    else once_table_remove(&keys->last, id);
+    const once_item *last = ahead ? once_table_swap(&keys->last, id, ahead) : once_table_remove(&keys->last, id);
+    assert(last == item);
+    (void)last;
 }
 
 size_t once_key_queue_leave(once_key_queue *keys, once_item *item, once_item *out[2])

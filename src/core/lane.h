@@ -40,13 +40,13 @@ typedef struct once_entry once_entry; /* core/entry.h */
 
 /* The place of a message in its lane. Lane ids are scoped by tenant and consumer. */
 typedef struct once_lane_request {
-    once_hash id; /* zero: no lane; the other fields are not read */
-    bool versioned;
+    once_hash id;    /* zero: no lane; the other fields are not read */
     int64_t version; /* when versioned; >= 0 */
     int64_t gap_ms;  /* when versioned: how long to wait for a missing version; -1: run at once */
-    bool has_first;  /* when versioned: the lane begins with `first` */
     int64_t first;
-    bool block; /* when this message dies, the lane waits for its dead letter */
+    bool versioned;
+    bool has_first; /* when versioned: the lane begins with `first` */
+    bool block;     /* when this message dies, the lane waits for its dead letter */
 } once_lane_request;
 
 #define ONCE_LANE_NAME 200   /* bytes that a lane keeps of an operation or a key */

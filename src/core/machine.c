@@ -124,8 +124,11 @@ int64_t once_machine_wait_ms(const once_machine *machine, int64_t now_ms)
     if (!machine->end.stopping && once__machine_count_at_ms(machine) < at_ms)
         at_ms = once__machine_count_at_ms(machine);
     if (!machine->end.stopping && once__machine_seek_at_ms(machine) < at_ms) at_ms = once__machine_seek_at_ms(machine);
-    if (machine->outside.at_ms > now_ms && machine->outside.at_ms < at_ms) at_ms = machine->outside.at_ms;
+    const int64_t gate_ms = once_gates_at_ms(&machine->gate.gates, now_ms);
+    if (!machine->end.stopping && gate_ms < at_ms) at_ms = gate_ms;
     if (machine->outside.flight.extend_at_ms < at_ms) at_ms = machine->outside.flight.extend_at_ms;
+    if (machine->outside.unwritten.n && machine->outside.unwritten_at_ms < at_ms)
+        at_ms = machine->outside.unwritten_at_ms;
     if (machine->store.renew_at_ms < at_ms) at_ms = machine->store.renew_at_ms;
     /* After a failure the store executor gets nothing but ROLLBACK before store.at_ms. So the pause decides, even if
      * something above is due earlier: that has to wait for the end of the pause, too. */
@@ -148,11 +151,12 @@ static bool flight_new(once_machine *machine)
         machine->outside.flight.alone_left = SINGLY_LEAST;
         machine->outside.claims_left = CLAIMED_LEAST * machine->batch_max;
     }
-    if (!machine->outside.flight.slots) return once_key_queue_init(&machine->key_queue, 0);
+    if (!once_gates_init(&machine->gate.gates, machine->spec)) return false;
     if (!once_due_shares_init(&machine->due.shares, machine->spec)) return false;
-    machine->outside.list = calloc(machine->outside.flight.slots, sizeof *machine->outside.list);
-    return machine->outside.list &&
-           once_key_queue_init(&machine->key_queue, machine->outside.flight.slots + (PARKED + 3) * machine->batch_max);
+    machine->gate.has_queues = machine->outside.flight.slots || machine->gate.gates.has_rates;
+    if (!machine->gate.has_queues) return once_key_queue_init(&machine->key_queue, 0);
+    machine->outside.list = calloc(machine->outside.flight.slots + 1, sizeof *machine->outside.list);
+    return machine->outside.list && once_key_queue_init(&machine->key_queue, once__machine_ids(machine));
 }
 
 /* All effects run in the store's database, and none locks names, which a transaction must do first. */
@@ -223,6 +227,7 @@ void once_machine_free(once_machine *machine)
     free(machine->streams.paused);
     once_flight_release(&machine->outside.flight);
     once_due_shares_release(&machine->due.shares);
+    once_gates_release(&machine->gate.gates);
     once_key_queue_release(&machine->key_queue);
     once_id_set_release(&machine->unknown);
     free(machine->work.items);

@@ -51,9 +51,14 @@
  *
  * Failures of executors. A failure that can pass is repeated after a pause, and nothing is fetched while the store
  * fails. A run with a finite source gives up when it has tried several times and `patience` is over (also for a full
- * disk, where space may come back); it does the same when external effects cannot be started. After a commit whose
+ * disk, where space may come back). After a commit whose
  * result is unknown, because its reply was lost, the batch is claimed again with the same tokens: the answers then tell
  * what was committed.
+ *
+ * Handlers that are held up (core/gate.h). A handler whose effects cannot work, fail or die too often is held: one
+ * message at a time tries it, and it goes on when that succeeds. Meanwhile its messages are accepted into the store,
+ * and TAKE hands out none but the probe. Other handlers go on. A run with a finite source ends when only messages of
+ * held handlers are left and `patience` is over.
  *
  * Streams (core/stream.h). Each stream of the source has its own tags, acks and queue. A transaction is filled from the
  * streams in turn, and a stream that cannot go on holds up no other. Streams come and go by the news of a FETCH
@@ -77,14 +82,15 @@
  *   6  While no work is chosen, WORK is empty and no transaction is open. Leases are extended only for items in FLIGHT
  *      or RETURNED.
  *   7  The byte counts that limit fetching equal the bytes of the bodies held.
- *   8  An item with an outcome from outside is in RETURNED, or in the WORK that settles it. An item whose effect is
- *      under way is in FLIGHT.
+ *   8  An item with an outcome from outside is in RETURNED, in the WORK that settles it, or OVER. An item whose effect
+ *      is under way is in FLIGHT.
  *   9  At most 64 batches of a stream are delivered and not acked. With cumulative acks, all deliveries behind the
  *      first one that is not over count.
  *   10 When the machine has ended, WORK, FLIGHT and RETURNED are empty, and no executor has an action.
  *   11 An item in READY or PARKED belongs to an assigned stream or to none; no item belongs to a stream that is to be
  *      released.
- *   12 An item that waits for a slot is in the queues of its key and lane, so no later one passes it.
+ *   12 An item that waits for a slot, or for the rate of its handler, in a list of its handler is in the queues of its
+ *      key and lane, so no later one passes it.
  *
  * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and
  * its event the executor owns the items of that action. The effect executor reports START before it reports that one of
@@ -94,6 +100,7 @@
 
 #include "base/env.h"
 #include "core/due_filter.h"
+#include "core/gate.h"
 #include "core/receipt.h"
 #include "core/intake.h"
 #include "core/item.h"
@@ -172,6 +179,8 @@ typedef struct once_action {
     int64_t given_up; /* COMMIT: versions that did not come within gap.wait; added to a count that is kept for good */
     int64_t repeats;  /* COMMIT: claims that repeat an external effect which may have happened, less those that were
                        * given back before they began; added to a count that is kept for good */
+    uint64_t ended;   /* COMMIT, RENEW: messages that ended without a transaction since the last one of these; they
+                       * count for the rate of the worker */
 
     int status;
     once_error error;
@@ -194,11 +203,12 @@ typedef struct once_machine_options {
     once_secret secret;    /* of the store */
     uint64_t run;          /* the number of this run */
     once_prepare *prepare;
-    bool unclean;     /* the last run of this consumer did not end cleanly */
-    int64_t renew_ms; /* how often the worker's own lease is renewed at least; 0: it has none */
-    unsigned source;  /* bits of the open source (ONCE_SOURCE_) */
-    int64_t beat_ms;  /* how often the source wants to be asked; 0: it does not matter */
-    bool finds;       /* the store can look for waiting entries inside a transaction */
+    bool unclean;         /* the last run of this consumer did not end cleanly */
+    int64_t renew_ms;     /* how often the worker's own lease is renewed at least; 0: it has none */
+    unsigned source;      /* bits of the open source (ONCE_SOURCE_) */
+    int64_t beat_ms;      /* how often the source wants to be asked; 0: it does not matter */
+    int64_t ack_pause_ms; /* as in source/source.h */
+    bool finds;           /* the store can look for waiting entries inside a transaction */
     /* A stop gives what was read and not begun to the store: the source does not deliver it again, and the store keeps
      * it for the next run. */
     bool accepts_at_stop;
@@ -221,6 +231,10 @@ void once_machine_step(once_machine *machine, once_action *action, int64_t now_m
  * decides), maybe_done, started and run_failure of each item. For an effect that was never started (killed before, or
  * it could not be started) the outcome is RELEASE. For an item that asks, it is what was found out (core/policy.h). */
 void once_machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms);
+
+/* Whether the FETCH that is out may be waiting although a stream that was paused for it can be fetched again: it should
+ * be woken. True once for each FETCH. */
+bool once_machine_wakes_fetch(once_machine *machine, int64_t now_ms);
 
 /* Drain: finish the current transaction, put back the rest, end. With `accepts_at_stop`, the rest goes to the store. */
 void once_machine_stop(once_machine *machine);
@@ -256,8 +270,22 @@ bool once_machine_next_stream(const once_machine *machine, uint32_t *at, int64_t
 /* Whether fetching has stopped because of waiting_max. `out`: how much waits in the store, as far as is known. Messages
  * whose handlers have no free slot (*without_slot) count, too: if the other side is down, they will all wait there. */
 bool once_machine_full(const once_machine *machine, once_waiting_size *out, uint64_t *without_slot);
-/* True: the run ended only because `waiting_max` was reached and nothing made room. The store works, and no effect was
- * begun and left. */
+/* True: the run ended only because `waiting_max` was reached and nothing made room, or because only messages of
+ * handlers that are held up are left. The store works, and no effect was begun and left. */
 bool once_machine_ended_at_bound(const once_machine *machine);
+
+/* A handler that is held up (core/gate.h). */
+typedef struct once_held_view {
+    const once_handler_spec *handler;
+    once_gate_hold hold;
+    once_bytes reason; /* of the machine; valid until its next call */
+    int64_t since_ms;
+    int64_t next_ms; /* no probe before; in the past: one is out, or begins with the next message */
+    uint32_t probes; /* that have ended */
+} once_held_view;
+/* The worker's record is renewed as soon as there is time. */
+void once_machine_renew_soon(once_machine *machine, int64_t now_ms);
+/* Walks over them: begin with *at = 0. False: there are no more. */
+bool once_machine_next_held(const once_machine *machine, size_t *at, once_held_view *out);
 
 #endif

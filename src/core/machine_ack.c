@@ -48,9 +48,23 @@ static void add_receipt(once_machine *machine, size_t n, once_stream *stream, ui
 
 /* --- acks --- */
 
-static once_action *ack(once_machine *machine)
+/* Whether acks wait for more that they can cover. They do not if nothing more would come, if somebody waits for them,
+ * or if a stream would be paused because of deliveries that are not acked. */
+static bool acks_wait(const once_machine *machine, int64_t now_ms)
+{
+    if (now_ms >= machine->acks.next_ms || machine->end.stopping) return false;
+    if (machine->source.open == 0 || machine->streams.leaving) return false;
+    for (uint32_t i = 0; i < machine->streams.n; i++) {
+        const once_stream *stream = at_turn(machine, i);
+        if (stream && once_stream_outstanding(stream) >= OUTSTANDING / 2 * machine->batch_max) return false;
+    }
+    return true;
+}
+
+static once_action *ack(once_machine *machine, int64_t now_ms)
 {
     size_t n = 0;
+    if (acks_wait(machine, now_ms)) return NULL;
     for (uint32_t i = 0; i < machine->streams.n && n < RECEIPTS_MAX; i++) {
         once_stream *stream = at_turn(machine, i);
         if (!stream || stream->let_go) continue;
@@ -63,6 +77,7 @@ static once_action *ack(once_machine *machine)
     if (n == 0) return NULL;
     machine->acks.turn++;
     machine->acks.acks_next = false;
+    machine->acks.next_ms = now_ms + machine->o.ack_pause_ms;
     return emit(machine, ONCE_ACT_ACK, n);
 }
 
@@ -203,9 +218,9 @@ once_action *once__machine_ack_action(once_machine *machine, int64_t now_ms)
     once_action *action = release(machine, now_ms);
     if (action || now_ms < machine->acks.at_ms) return action;
     /* In turn: during a round of many extensions, finished deliveries must not expire before their ack. */
-    if (machine->acks.acks_next && !deliveries_expire(machine, now_ms)) action = ack(machine);
+    if (machine->acks.acks_next && !deliveries_expire(machine, now_ms)) action = ack(machine, now_ms);
     if (!action) action = extend_deliveries(machine, now_ms);
-    return action ? action : ack(machine);
+    return action ? action : ack(machine, now_ms);
 }
 
 /* When there may be something to do without an event; ONCE_NEVER: nothing. */
@@ -219,6 +234,9 @@ int64_t once__machine_ack_at_ms(const once_machine *machine, int64_t now_ms)
         const int64_t leave_ms = stream->let_go ? stream->release_at_ms : stream->release_by_ms;
         if (leave_ms < release_ms) release_ms = leave_ms;
     }
+    if (!machine->acks.out && acks_wait(machine, now_ms) && machine->acks.next_ms < at_ms &&
+        once__machine_has_acks(machine))
+        at_ms = machine->acks.next_ms;
     if (machine->acks.at_ms > now_ms) at_ms = machine->acks.at_ms; /* it failed */
     return release_ms < at_ms ? release_ms : at_ms;
 }

@@ -120,6 +120,7 @@ static const char *check_places(const once_machine *machine, const tally *all)
         item_sum_add(&lists[ONCE_AT_FLIGHT], item);
     for (const once_item *item = machine->outside.returned; item; item = item->next)
         item_sum_add(&lists[ONCE_AT_RETURNED], item);
+    item_sum_add_queue(&lists[ONCE_AT_RETURNED], &machine->outside.unwritten);
     lists[ONCE_AT_PARKED] = all->by_place[ONCE_AT_PARKED]; /* there is no list of parked items */
     if (all->by_place[ONCE_AT_NEW].n) BROKEN(1, "an item of an open batch is nowhere");
     for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++) {

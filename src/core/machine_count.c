@@ -124,6 +124,9 @@ static void count_over(once_machine *machine, once_item *item, int64_t now_ms)
     uint64_t *where = count_of(machine, item, item->stage == ONCE_STAGE_BURY, settled);
     ++*where;
     once__machine_note_waiting(machine, item, where == &counts->waiting);
+    if (settled && item->returned) once__machine_then_ended(machine, item, now_ms);
+    else if (settled) once__machine_ended_inside(machine, item, now_ms);
+    once__machine_note_progress(machine, item, now_ms);
     once__machine_note_settled(machine, item);
     counts->given_up += (uint64_t)once__item_given_up(item);
     /* It ran in a commit whose reply was lost. */
@@ -151,6 +154,7 @@ static void give_away(once_machine *machine, once_item *item)
 {
     machine->counts.fenced++;
     machine->counts.attempts += once__item_has_tried(item);
+    once__machine_then_ended(machine, item, machine->now_ms);
     if (!once__item_is_unwanted(item) && item->tag) { /* its delivery is still ours: claim it as if it had just come */
         item->held = item->lost = item->returned = item->unclaimed = item->maybe_done = item->commit_unknown = false;
         once__item_forget_output(item);
@@ -160,6 +164,19 @@ static void give_away(once_machine *machine, once_item *item)
         once__machine_leave_key_queue(machine, item);
         once__machine_move(machine, item, ONCE_AT_OVER);
     }
+}
+
+/* Its effect began without a claim, and nothing is kept of its outcome: it is over without a transaction. */
+void once__machine_end_unrecorded(once_machine *machine, once_item *item, int64_t now_ms)
+{
+    assert(item->place == ONCE_AT_FLIGHT && once_item_leaves_nothing(item) && !once_spec_keeps_cursor(machine->spec));
+    item->stage = ONCE_STAGE_SETTLE;
+    machine->outside.unrecorded++;
+    once__machine_end_delivery(machine, item);
+    count_over(machine, item, now_ms);
+    once__machine_leave_key_queue(machine, item);
+    once_flight_unreserve(&machine->outside.flight, item);
+    once__machine_move(machine, item, ONCE_AT_OVER);
 }
 
 /* A message that was waiting is now a conflict letter. */
@@ -191,13 +208,17 @@ void once__machine_conclude(once_machine *machine, int64_t now_ms)
         if (machine->work.keeping[i]->place == ONCE_AT_FLIGHT)
             once_flight_extended(&machine->outside.flight, machine->work.keeping[i], machine->work.asked_at_ms);
     for (size_t i = 0; i < machine->work.n; i++)
-        if (machine->work.items[i]->stage == ONCE_STAGE_OUTSIDE)
+        if (machine->work.items[i]->stage == ONCE_STAGE_OUTSIDE) {
+            if (i + EXPECTED < machine->work.n)
+                once_key_queue_expect(&machine->key_queue, machine->work.items[i + EXPECTED]);
             once__machine_put_in_flight(machine, machine->work.items[i], machine->work.asked_at_ms);
+        }
     while (machine->work.n) { /* from the last on, so that items that go back to the queue keep their order */
         once_item *item = machine->work.items[--machine->work.n];
         if (item->stage == ONCE_STAGE_OUTSIDE) continue;
         if (once__item_is_left(item)) {
-            once__machine_requeue(machine, item);
+            if (item->returned) once__machine_keep_unwritten(machine, item, now_ms);
+            else once__machine_requeue(machine, item);
             continue;
         }
         machine->counts.repeats -= once__item_repeat_change(item) < 0;
@@ -221,6 +242,8 @@ void once__machine_conclude(once_machine *machine, int64_t now_ms)
     if (machine->work.ran) machine->caution.hung_up = 0;
     if (machine->caution.left && machine->caution.look && machine->caution.window < machine->batch_max)
         machine->caution.window *= 2;
+    once_gates_end_pass(&machine->gate.gates);
+    once__machine_put_back_paused(machine);
     machine->work.keeping_n = 0;
     if (machine->due.finding) once__machine_looked_for_due(machine, machine->due.found_n, now_ms);
     machine->work.next = NEXT_CHOOSE;

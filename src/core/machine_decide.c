@@ -4,6 +4,7 @@
 
 #include <assert.h>
 
+#include "base/no_memory.h"
 #include "core/plant.h"
 #include "core/policy.h"
 
@@ -57,17 +58,28 @@ void once__machine_judge(once_machine *machine, once_item *item)
     item->maybe_done = end.maybe_done;
 }
 
-/* After the write that belongs to an effect outside (`then`). The effect is done, and never runs again because the
- * write failed: the entry is held, even where unknowns are tried again. The other side may be asked about it only if a
- * lookup without an answer holds it, too: the store does not record that the effect is done, so with `unknown: retry`
- * it would run again in the end. */
+/* After the write that belongs to an effect outside (`then`): `outcome` is DONE if it was written, and then that of the
+ * effect counts. Otherwise the effect has happened nevertheless, and never runs again because the write failed: the
+ * entry is held, even where unknowns are tried again. A write that no message of its handler gets past waits until it
+ * works, or until the run ends. The other side may be asked about it only if a lookup without an
+ * answer holds it, too: the store does not record that the effect is done, so with `unknown: retry` it would run again
+ * in the end. */
 static void ran_then(once_machine *machine, once_item *item)
 {
-    item->stage = ONCE_STAGE_SETTLE;
     item->result = item->came_with;
+    if (item->run_failure != ONCE_OK && !machine->end.stopping) {
+        item->stage = ONCE_STAGE_CLAIM; /* it is left (once__machine_keep_unwritten) */
+        item->outcome = item->came_to;
+        return;
+    }
+    item->stage = ONCE_STAGE_SETTLE;
     item->delay_ms = 0;
     if (ONCE_PLANTED(then_ignored)) item->outcome = ONCE_DONE;
-    if (item->outcome == ONCE_DONE) return;
+    if (item->outcome == ONCE_DONE) {
+        item->outcome = item->came_to;
+        item->failure = item->came_why;
+        return;
+    }
     once_policy policy = once_policy_of(item->handler, machine->o.env);
     once_settlement end = {.outcome = ONCE_UNKNOWN, .delay_ms = -1, .maybe_done = true};
     const bool repeats = ONCE_PLANTED(then_repeats);
@@ -80,15 +92,21 @@ static void ran_then(once_machine *machine, once_item *item)
     item->outcome = end.outcome;
     item->delay_ms = tried_again ? ONCE_NEVER : end.delay_ms;
     item->maybe_done = true;
-    assert(item->outcome == ONCE_UNKNOWN || repeats);
+    const bool planted = ONCE_PLANTED(lookup_guesses) || ONCE_PLANTED(hold_ignored) || ONCE_PLANTED(unknown_done);
+    assert(item->outcome == ONCE_UNKNOWN || repeats || planted);
+    (void)planted;
 }
 
-/* Its claim was lost, or, after a commit whose result is unknown, it is already settled. In both cases this transaction
- * does not settle it as done: if no other worker has it, it is unknown. */
+/* Its claim was lost, or, after a commit whose result is unknown, it is already settled; or the write has ended a
+ * transaction before (ended_tx). This transaction does not settle it as done: if no other worker has it, it is
+ * unknown. */
 static void leave_unwritten(once_machine *machine, once_item *item)
 {
     item->outcome = ONCE_UNKNOWN;
-    item->failure = ONCE_BYTES("its effect is done, and its claim was lost before what belongs to it was written");
+    item->failure =
+        item->granted
+            ? item->reason
+            : ONCE_BYTES("its effect has happened, and its 'then' was not written: its claim was lost before");
     ran_then(machine, item);
 }
 
@@ -99,10 +117,30 @@ static void ran(once_machine *machine, once_item *item)
         ran_then(machine, item);
         return;
     }
-    item->started = true;
+    item->started = item->run_failure == ONCE_OK;
     item->stage = ONCE_STAGE_SETTLE;
     item->delay_ms = item->outcome == ONCE_RELEASE ? 0 : -1;
     once__machine_judge(machine, item);
+    if (item->outcome != ONCE_DEAD) once__machine_passes(machine, item);
+    else (void)once__machine_spares(machine, item);
+}
+
+/* What could not be prepared from its body dies; if that happens to too many, the handler is at fault, and it waits. */
+static void refuse(once_machine *machine, once_item *item, const once_policy *policy)
+{
+    die(item, once_policy_refuse(policy, &item->decision, item->reason));
+    if (!item->handler || !once_handler_runs(item->handler)) return;
+    once__machine_tries(machine, item);
+    (void)once__machine_spares(machine, item);
+}
+
+/* Its handler was held up since it was taken or chosen. */
+static void put_back(once_item *item)
+{
+    item->outcome = ONCE_RELEASE;
+    item->failure = ONCE_BYTES("put back: its handler is paused");
+    item->delay_ms = 0;
+    item->stage = ONCE_STAGE_SETTLE;
 }
 
 /* The item is claimed. Is there a reason not to run it? */
@@ -126,7 +164,7 @@ static void decide_run(once_machine *machine, once_item *item)
         item->delay_ms = 0;
         item->stage = ONCE_STAGE_SETTLE;
     } else if (!item->handler || !item->input) {
-        die(item, once_policy_refuse(&policy, &item->decision, item->reason));
+        refuse(machine, item, &policy);
     } else if (once_policy_is_spent(&policy, &item->decision)) {
         die(item, once_policy_spend(&policy, &item->decision, &item->batch->arena));
     } else if (item->decision.gap_over && machine->spec->gap_dead) {
@@ -134,11 +172,12 @@ static void decide_run(once_machine *machine, once_item *item)
     } else if (item->ended_tx) {
         item->failure = item->reason;
         ran(machine, item);
-    } else if (external) {
-        item->stage = ONCE_STAGE_OUTSIDE;
-        once_flight_reserve(&machine->outside.flight, item);
+    } else if (!once__machine_may_begin(machine, item)) {
+        put_back(item);
     } else {
-        item->stage = ONCE_STAGE_RUN;
+        item->stage = external ? ONCE_STAGE_OUTSIDE : ONCE_STAGE_RUN;
+        once__machine_begins(machine, item);
+        if (!external) once__machine_passes(machine, item); /* as far as is known */
     }
 }
 
@@ -203,19 +242,31 @@ static bool own(once_item *item, once_bytes *words)
     return words->len == 0 || once_arena_copy(&item->batch->arena, *words, words);
 }
 
+/* It has a durable claim, whose answer holds in every transaction from now on. */
+void once__machine_hold(once_machine *machine, once_item *item)
+{
+    once_error err;
+    once_decision *first = once_arena_alloc(&item->batch->arena, sizeof *first);
+    item->held = first != NULL;
+    item->first = first;
+    if (!first) {
+        once__machine_give_up(machine, once_no_memory(&err, "for a batch"), &err);
+        return;
+    }
+    *first = item->decision;
+    /* The executor frees its own bytes with the next transaction. */
+    if (!own(item, &first->reason) || !own(item, &first->before)) first->reason = first->before = (once_bytes){0};
+}
+
 void once__machine_preclaimed(once_machine *machine, once_item *item)
 {
     machine->caution.preclaim = false;
-    item->held = item->decision.answer == ONCE_ANSWER_RUN;
     if (item->decision.letter) { /* this claim is durable, so it counts now */
         once__count_replaced(&machine->counts, item->decision.left_by == machine->o.run);
         item->decision.letter = false;
         item->decision.left_by = 0;
     }
-    item->first = item->decision;
-    /* The executor frees its own bytes with the next transaction. */
-    if (!own(item, &item->first.reason) || !own(item, &item->first.before))
-        item->first.reason = item->first.before = (once_bytes){0};
+    if (item->decision.answer == ONCE_ANSWER_RUN) once__machine_hold(machine, item);
     once__machine_drop_unwanted(machine); /* if its stream was revoked meanwhile and it was not claimed */
     machine->work.next = once__machine_has_work(machine) ? NEXT_BEGIN : NEXT_CHOOSE;
 }
@@ -233,12 +284,12 @@ void once__machine_extended(once_machine *machine, once_action *action)
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
         if (item->returned) { /* its claim fences the write that belongs to its outcome */
-            if (item->granted) item->stage = ONCE_STAGE_RUN;
+            if (item->granted && !item->ended_tx) item->stage = ONCE_STAGE_RUN;
             else leave_unwritten(machine, item);
             continue;
         }
         if (item->granted) {
-            item->decision = item->first;
+            item->decision = *item->first;
             continue;
         }
         if (item->commit_unknown)
@@ -262,13 +313,13 @@ void once__machine_have_run(once_machine *machine, once_action *action, int64_t 
     once__machine_run_carefully(machine);
 }
 
-/* Settling it as done once more answers whether the last commit did so, and changes nothing: an entry whose claim is
- * still there was settled just now. */
+/* Settling it as it came back once more answers whether the last commit did so, and changes nothing: an entry whose
+ * claim is still there was settled just now. */
 static void settle_again(once_machine *machine, once_item *item)
 {
     item->outcome = item->came_to;
     item->result = item->came_with;
-    item->failure = (once_bytes){0};
+    item->failure = item->came_why;
     item->delay_ms = 0;
     item->maybe_done = false;
     machine->work.list[machine->work.again_n++] = item; /* the list of the action, which has been read up to here */

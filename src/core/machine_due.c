@@ -44,9 +44,9 @@ static size_t most_to_take(const once_machine *machine) { return machine->cautio
 static size_t take_any_max(const once_machine *machine, int64_t now_ms)
 {
     const size_t most = most_to_take(machine);
+    const once_room room = once__machine_room(machine, now_ms);
     if (now_ms < machine->due.at_ms) return 0;
-    if (!machine->outside.flight.slots) return most;
-    const size_t any = once_due_shares_any(&machine->outside.flight);
+    const size_t any = once_due_shares_any(&room);
     return any < most ? any : most;
 }
 
@@ -55,32 +55,32 @@ static size_t take_any_max(const once_machine *machine, int64_t now_ms)
  * claimed before. */
 size_t once__machine_take_max(const once_machine *machine, int64_t now_ms)
 {
-    const once_flight *flight = &machine->outside.flight;
+    const once_room room = once__machine_room(machine, now_ms);
     if (machine->due.again) return machine->due.most;
-    if (flight->slots && now_ms < machine->outside.at_ms) return 0;
     const size_t any = take_any_max(machine, now_ms);
     if (any || !machine->due.shares.filter.n) return any;
-    return once_due_shares_room(&machine->due.shares, flight, now_ms >= machine->due.at_ms, most_to_take(machine));
+    return once_due_shares_room(&machine->due.shares, &room, now_ms >= machine->due.at_ms, most_to_take(machine));
 }
 
 /* When to take what is due; ONCE_NEVER: nothing of it could start. */
 int64_t once__machine_take_at_ms(const once_machine *machine, int64_t now_ms)
 {
-    const once_flight *flight = &machine->outside.flight;
+    const once_room room = once__machine_room(machine, now_ms);
     const once_due_shares *shares = &machine->due.shares;
     if (machine->due.again) return now_ms;
-    if (!flight->slots) return machine->due.at_ms;
-    if (now_ms < machine->outside.at_ms) return ONCE_NEVER;
-    if (!shares->filter.n) return once_due_shares_any(flight) ? machine->due.at_ms : ONCE_NEVER;
-    if (once_due_shares_room(shares, flight, false, 1)) return now_ms;
-    return once_due_shares_room(shares, flight, true, 1) ? machine->due.at_ms : ONCE_NEVER;
+    const size_t any = once_due_shares_any(&room);
+    if (any == SIZE_MAX) return machine->due.at_ms;
+    if (!shares->filter.n) return any ? machine->due.at_ms : ONCE_NEVER;
+    if (once_due_shares_room(shares, &room, false, 1)) return now_ms;
+    return once_due_shares_room(shares, &room, true, 1) ? machine->due.at_ms : ONCE_NEVER;
 }
 
 /* Whether a transaction may find due messages itself. A take claims durably, which keeps other workers from the lane
  * until the message has run. */
 bool once__machine_may_find(const once_machine *machine)
 {
-    return machine->due.finds && !machine->end.stopping && !machine->caution.left && machine->caution.rolled_back == 0;
+    return machine->due.finds && !machine->end.stopping && !machine->caution.left &&
+           machine->caution.rolled_back == 0 && once_gates_are_wide(&machine->gate.gates);
 }
 
 void once__machine_begin_find_due(once_machine *machine)
@@ -139,8 +139,8 @@ once_action *once__machine_begin_take(once_machine *machine, size_t max, int64_t
         machine->due.asked_ms = now_ms; /* else the leases began with the take before */
         machine->due.all = now_ms >= machine->due.at_ms;
         machine->due.filtered = take_any_max(machine, now_ms) == 0;
-        if (machine->due.filtered)
-            (void)once_due_shares_filter(&machine->due.shares, &machine->outside.flight, machine->due.all, max, now_ms);
+        const once_room room = once__machine_room(machine, now_ms);
+        if (machine->due.filtered) (void)once_due_shares_filter(&machine->due.shares, &room, machine->due.all, max);
     }
     once_action *take = once__machine_emit(machine, ONCE_ACT_TAKE, 0);
     take->max = machine->due.most = max;
@@ -153,12 +153,13 @@ once_action *once__machine_begin_take(once_machine *machine, size_t max, int64_t
 }
 
 /* The take claimed it durably, so its effect may start. Exceptions that need a transaction first: a repeat, which must
- * be counted, and an unknown that must not be asked about now, which is put back. */
+ * be counted, and what is put back: an unknown that must not be asked about now, and messages of a handler that was
+ * held up meanwhile. */
 static bool may_start_at_once(once_machine *machine, const once_item *item)
 {
     if (item->decision.asks && once__machine_question_ms(machine, item) > 0) return false;
     return once__item_is_external(item) && item->input && !item->decision.unreported && !item->decision.gap_over &&
-           !machine->end.stopping;
+           !machine->end.stopping && once__machine_may_begin(machine, item);
 }
 
 void once__machine_took(once_machine *machine, once_action *action, int64_t now_ms)
@@ -181,8 +182,7 @@ void once__machine_took(once_machine *machine, once_action *action, int64_t now_
     for (size_t i = 0; i < batch->n; i++) {
         once_error err;
         once_item *item = &batch->items[i];
-        item->held = true;
-        item->first = item->decision;
+        once__machine_hold(machine, item);
         item->resumed = item->request.run != machine->o.run;
         /* Its last attempt ended without reporting an outcome: it stays unknown; the next delivery of it is counted. */
         if (item->decision.answer == ONCE_ANSWER_UNKNOWN && !item->decision.asks) {
@@ -200,7 +200,7 @@ void once__machine_took(once_machine *machine, once_action *action, int64_t now_
         if (rc != ONCE_OK) once__machine_give_up(machine, rc, &err);
         item->request.run = machine->o.run; /* if it waits again, it is one of ours */
         if (rc == ONCE_OK && may_start_at_once(machine, item)) {
-            once_flight_reserve(&machine->outside.flight, item);
+            once__machine_begins(machine, item);
             once__machine_put_in_flight(machine, item, machine->due.asked_ms);
         } else {
             once__machine_move(machine, item, ONCE_AT_WORK);
@@ -260,7 +260,10 @@ void once__machine_told_stats(once_machine *machine, const once_action *action, 
         machine->end.stopping = true; /* the source has ended, and all that can be settled is */
         return;
     }
+    if (once__machine_waits_in_vain(machine, action, now_ms)) return;
     const int64_t wait_ms = action->wait_ms < END_POLL_MS ? action->wait_ms + CLOCK_SLACK_MS : END_POLL_MS;
     machine->due.at_ms = now_ms + wait_ms;
-    machine->store.stats_at_ms = now_ms + wait_ms + 1;
+    /* What waits for a handler that is held up, or for its rate, is due all the time. */
+    const bool wide = once_gates_are_wide(&machine->gate.gates);
+    machine->store.stats_at_ms = now_ms + (wide ? wait_ms : END_POLL_MS) + 1;
 }

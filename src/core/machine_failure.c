@@ -121,7 +121,7 @@ static void set_outcome(once_item *item, once_outcome outcome, once_bytes reason
 static bool last_chance(const once_item *item)
 {
     const once_policy policy = once_policy_of(item->handler, NULL);
-    return !item->hung_up && once_policy_is_last(&policy, &item->first);
+    return !item->hung_up && once_policy_is_last(&policy, item->first);
 }
 
 /* The server hung up on a transaction in which effects ran. One of them may have crashed it. So they run one by one
@@ -153,13 +153,30 @@ static void suspect_effects(once_machine *machine, const once_action *action)
     }
 }
 
+/* The rollback happened at what is written with the outcome of an effect outside. That has happened and is not
+ * repeated, so this is tried more often than an effect; then the message is left unknown. */
+static void blame_then(const once_machine *machine, once_item *item)
+{
+    item->suspect = false;
+    if (machine->store.tries + 1 < ROLLED_BACK_MANY || ONCE_PLANTED(then_unblamed))
+        return; /* the pauses are short until then */
+    set_outcome(item, ONCE_UNKNOWN,
+                ONCE_BYTES("its effect has happened, and its 'then' was not written: the database rolled it back again "
+                           "and again (a deadlock, or a limit of the server)"));
+}
+
 /* The message at whose statement the rollback happened will run without others. Those before it go on without it; those
  * behind it go back to the queue in order. */
 static void set_apart(once_machine *machine)
 {
     size_t at = 0;
     while (at < machine->work.n && !machine->work.items[at]->suspect) at++;
-    if (at == machine->work.n || machine->work.n == 1 || machine->work.items[at]->returned) return;
+    if (at == machine->work.n) return;
+    if (machine->work.items[at]->returned) {
+        blame_then(machine, machine->work.items[at]);
+        return;
+    }
+    if (machine->work.n == 1) return;
     machine->work.items[at]->suspect = false;
     machine->work.items[at]->apart = true;
     once__machine_unreserve_work(machine); /* before items leave the work */

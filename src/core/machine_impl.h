@@ -14,6 +14,7 @@
 #include "core/key_queue.h"
 
 #define OUTSTANDING 64   /* so many batches of a stream may be delivered and not acked */
+#define EXPECTED 4       /* so far ahead the CPU is told which key will be looked up (core/key_queue.h) */
 #define PARKED 2         /* so many batches of a stream may wait behind equal keys and lanes */
 #define SINGLY_LEAST 64  /* after an unclean end, at least so many effects run one by one */
 #define CLAIMED_LEAST 64 /* after an unclean end, at least so many batches of effects outside are claimed */
@@ -72,6 +73,7 @@ typedef struct machine_streams {
 typedef struct machine_source {
     once_action action;
     bool out, at_end;
+    bool woken;       /* the FETCH that is out was woken (once_machine_wakes_fetch) */
     bool rested;      /* after a stop: the source has handed out all that it had read */
     uint64_t open;    /* messages that have a tag and are not over */
     uint64_t dropped; /* messages that were fetched and dropped before they got a tag */
@@ -97,6 +99,7 @@ typedef struct machine_acks {
     } asked[RECEIPTS_MAX];  /* the delivery of each receipt */
     once_stream *releasing; /* the stream of the RELEASE that is out; NULL: none */
     uint32_t turn;          /* the stream that goes first */
+    int64_t next_ms;        /* the pause after the last ACK ends */
     int64_t at_ms;
     unsigned tries;
     int64_t failing_since_ms;
@@ -106,6 +109,7 @@ typedef struct machine_acks {
 typedef struct machine_mark {
     once_hash id;
     once_item *last;
+    uint64_t turn; /* as work.marks_turn when it was set; otherwise it is free */
 } machine_mark;
 
 /* The work: the messages of one transaction. */
@@ -118,6 +122,7 @@ typedef struct machine_work {
     once_item **list, **about; /* copies for actions, because the lists above change while an executor has the action */
     machine_mark *marks;       /* a hash table */
     size_t marks_size;         /* a power of two */
+    uint64_t marks_turn;       /* counts how often the table was emptied */
     uint32_t *admitted;        /* by handler: slots that the next round will need */
     bool had_lanes;            /* at least one message has a lane */
     bool ran;                  /* effects ran in this transaction */
@@ -166,14 +171,23 @@ typedef struct machine_outside {
     once_action action;
     bool out;
     once_item **list;
-    once_item *returned, *returned_last; /* the list of RETURNED items */
-    unsigned tries;
-    int64_t failing_since_ms;
-    int64_t at_ms; /* no message with an external effect is claimed before */
+    once_item *returned, *returned_last; /* the list of RETURNED items, except those that are unwritten */
+    once_queue unwritten;                /* RETURNED items whose `then` cannot be written for now; they have no slot */
+    int64_t unwritten_at_ms;             /* when that is tried again; it extends their claims */
+    uint64_t unrecorded;                 /* messages that ended without a transaction since the last one of the store */
     /* After an unclean end so many more are claimed, also those that need no claim: the one that killed the process is
      * among them, and only a claim counts its attempts. */
     size_t claims_left;
 } machine_outside;
+
+/* Which handlers are held up (machine_gate.c). */
+typedef struct machine_gate {
+    once_gates gates;
+    bool has_queues;     /* messages may wait for room in memory: there are effects outside, or rates */
+    int64_t progress_ms; /* when a message of a handler that is not held last went on */
+    int64_t others_ms;   /* messages of such handlers that this run left in the store are due until then */
+    bool gave_up;        /* the run ends because only messages of held handlers are left */
+} machine_gate;
 
 /* The store executor, and what it does besides the work. */
 typedef struct machine_store {
@@ -230,6 +244,7 @@ struct once_machine {
     machine_due due;
     machine_room room;
     machine_outside outside;
+    machine_gate gate;
     machine_store store;
     machine_end end;
 };
@@ -286,9 +301,11 @@ void once__batch_free(once_batch *batch);
 
 /* machine_source.c: fetching, and cursors */
 bool once__machine_rest_to_fetch(const once_machine *machine);
+size_t once__machine_ids(const once_machine *machine);
 once_action *once__machine_source_action(once_machine *machine, int64_t now_ms);
 int64_t once__machine_source_at_ms(const once_machine *machine, int64_t now_ms);
 void once__machine_fetched(once_machine *machine, once_action *action, int64_t now_ms);
+void once__machine_end_delivery(once_machine *machine, once_item *item);
 void once__machine_ack_work(once_machine *machine);
 void once__machine_remember_farthest(once_machine *machine, once_item *item);
 void once__machine_find_last(once_machine *machine);
@@ -338,6 +355,7 @@ int64_t once__machine_question_ms(const once_machine *machine, const once_item *
 void once__item_refused_or_over(once_item *item);
 void once__machine_note_replaced(const once_machine *machine, once_item *item);
 void once__machine_decide(once_machine *machine, once_item *item);
+void once__machine_hold(once_machine *machine, once_item *item);
 void once__machine_preclaimed(once_machine *machine, once_item *item);
 void once__machine_extended(once_machine *machine, once_action *action);
 void once__machine_have_run(once_machine *machine, once_action *action, int64_t now_ms);
@@ -361,6 +379,7 @@ int once__item_new_repeat_change(const once_item *item);
 int64_t once__item_given_up(const once_item *item);
 void once__count_replaced(once_counts *counts, bool ours);
 void once__machine_conclude(once_machine *machine, int64_t now_ms);
+void once__machine_end_unrecorded(once_machine *machine, once_item *item, int64_t now_ms);
 
 /* machine_due.c: what waits in the store */
 void once__machine_looked_for_due(once_machine *machine, size_t n, int64_t now_ms);
@@ -383,10 +402,30 @@ void once__machine_counted(once_machine *machine, const once_action *action, int
 size_t once__machine_room_to_fetch(const once_machine *machine);
 void once__machine_note_waiting(once_machine *machine, const once_item *item, bool waits);
 
+/* machine_gate.c: handlers that are held up */
+once_room once__machine_room(const once_machine *machine, int64_t now_ms);
+bool once__machine_is_held(const once_machine *machine, const once_item *item);
+bool once__machine_must_not_begin(const once_machine *machine, const once_item *item);
+bool once__machine_may_begin(const once_machine *machine, const once_item *item);
+void once__machine_begins(once_machine *machine, once_item *item);
+void once__machine_tries(once_machine *machine, once_item *item);
+void once__machine_begins_not(once_machine *machine, const once_item *item);
+bool once__machine_spares(once_machine *machine, once_item *item);
+void once__machine_passes(once_machine *machine, const once_item *item);
+void once__machine_ended_outside(once_machine *machine, once_item *item, once_outcome came_to, int64_t now_ms);
+void once__machine_ended_inside(once_machine *machine, const once_item *item, int64_t now_ms);
+void once__machine_then_ended(once_machine *machine, const once_item *item, int64_t now_ms);
+void once__machine_note_progress(once_machine *machine, const once_item *item, int64_t now_ms);
+bool once__machine_waits_in_vain(once_machine *machine, const once_action *stats, int64_t now_ms);
+
 /* machine_outside.c: effects outside of the store */
 void once__machine_put_in_flight(once_machine *machine, once_item *item, int64_t asked_at_ms);
 void once__machine_release_unstarted(once_machine *machine);
+void once__machine_put_back_paused(once_machine *machine);
 void once__machine_lose_in_flight(once_machine *machine, once_item *item);
+bool once__machine_must_settle(const once_machine *machine, int64_t now_ms);
+void once__machine_settle_returned(once_machine *machine, int64_t now_ms);
+void once__machine_keep_unwritten(once_machine *machine, once_item *item, int64_t now_ms);
 once_action *once__machine_effect_action(once_machine *machine, int64_t now_ms);
 void once__machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms);
 

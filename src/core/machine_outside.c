@@ -8,12 +8,13 @@
 
 #include "base/banned.h"
 
+#define WRITE_MS 5000 /* how often to try a `then` that cannot be written; sooner where leases are short */
+
 /* The claim is durable, or there is none: the effect may begin. */
 void once__machine_put_in_flight(once_machine *machine, once_item *item, int64_t asked_at_ms)
 {
     assert(once__item_is_external(item) && item->input);
-    if (!item->joined && !once_key_queue_in_use(&machine->key_queue, item))
-        once_key_queue_join(&machine->key_queue, item);
+    if (!item->joined) (void)once_key_queue_join_first(&machine->key_queue, item);
     item->commit_unknown = false; /* the result of its commit is known now */
     item->claimed_at_ms = asked_at_ms;
     item->unclaimed = item->decision.unclaimed;
@@ -22,16 +23,30 @@ void once__machine_put_in_flight(once_machine *machine, once_item *item, int64_t
     machine->counts.repeats += once__item_repeat_change(item) > 0;
 }
 
+/* It is back. Its outcome is settled in the next transaction, unless nothing is kept of it; with a cursor, which the
+ * store keeps, there is always something to keep. */
+static void come_back(once_machine *machine, once_item *item, int64_t now_ms)
+{
+    item->returned = true;
+    item->came_to = item->outcome;
+    item->came_with = item->result;
+    item->came_why = item->failure;
+    if (once_item_leaves_nothing(item) && item->run_failure == ONCE_OK && !once_spec_keeps_cursor(machine->spec))
+        once__machine_end_unrecorded(machine, item, now_ms);
+    else once__machine_move(machine, item, ONCE_AT_RETURNED);
+}
+
 /* It was claimed and has not begun: it is released, which counts no failure. */
-static void release_unstarted(once_machine *machine, once_item *item)
+static void release_unstarted(once_machine *machine, once_item *item, once_bytes why)
 {
     assert(!item->given);
     const bool asks = item->decision.asks; /* then it stays unknown, as it was */
     item->outcome = asks ? ONCE_UNKNOWN : ONCE_RELEASE;
     item->maybe_done = asks;
-    item->failure = asks ? item->decision.before : ONCE_BYTES("put back at shutdown");
+    item->failure = asks ? item->decision.before : why;
     item->delay_ms = 0;
-    once__machine_move(machine, item, ONCE_AT_RETURNED);
+    once__machine_begins_not(machine, item);
+    come_back(machine, item, machine->now_ms);
 }
 
 void once__machine_release_unstarted(once_machine *machine)
@@ -39,14 +54,59 @@ void once__machine_release_unstarted(once_machine *machine)
     once_item *next;
     for (once_item *item = machine->outside.flight.first; item; item = next) {
         next = item->next;
-        if (!item->given) release_unstarted(machine, item);
+        if (!item->given) release_unstarted(machine, item, ONCE_BYTES("put back at shutdown"));
+    }
+}
+
+/* Their handler was held up after they were claimed. */
+void once__machine_put_back_paused(once_machine *machine)
+{
+    once_item *next;
+    for (once_item *item = machine->outside.flight.waiting ? machine->outside.flight.first : NULL; item; item = next) {
+        next = item->next;
+        if (!item->given && once__machine_must_not_begin(machine, item))
+            release_unstarted(machine, item, ONCE_BYTES("put back: its handler is paused"));
     }
 }
 
 void once__machine_lose_in_flight(once_machine *machine, once_item *item)
 {
     once_flight_lose(&machine->outside.flight, item);
-    if (!item->given) release_unstarted(machine, item);
+    if (!item->given) release_unstarted(machine, item, ONCE_BYTES("put back: its claim was lost"));
+}
+
+/* --- back from their effects --- */
+
+static bool may_write_again(const once_machine *machine, int64_t now_ms)
+{
+    return machine->outside.unwritten.n && (machine->end.stopping || now_ms >= machine->outside.unwritten_at_ms);
+}
+
+bool once__machine_must_settle(const once_machine *machine, int64_t now_ms)
+{
+    return machine->outside.returned || may_write_again(machine, now_ms);
+}
+
+void once__machine_settle_returned(once_machine *machine, int64_t now_ms)
+{
+    while (machine->outside.returned && machine->work.n < machine->batch_max)
+        once__machine_move(machine, machine->outside.returned, ONCE_AT_WORK);
+    while (may_write_again(machine, now_ms) && machine->work.n < machine->batch_max)
+        once__machine_move(machine, machine->outside.unwritten.first, ONCE_AT_WORK);
+}
+
+/* Its effect has happened, and what belongs to it cannot be written until somebody acts. It keeps its claim, which each
+ * try extends. Nothing else of its handler begins meanwhile, so that there are no more of these than slots. */
+void once__machine_keep_unwritten(once_machine *machine, once_item *item, int64_t now_ms)
+{
+    const int64_t least_ms = item->request.lease_ms / 4, wait_ms = least_ms < WRITE_MS ? least_ms : WRITE_MS;
+    if (machine->outside.unwritten.n == 0 || now_ms + wait_ms < machine->outside.unwritten_at_ms ||
+        machine->outside.unwritten_at_ms <= now_ms)
+        machine->outside.unwritten_at_ms = now_ms + wait_ms;
+    item->claimed_at_ms = machine->work.asked_at_ms;
+    item->unwritten = true;
+    once__machine_then_ended(machine, item, now_ms);
+    once__machine_move(machine, item, ONCE_AT_RETURNED);
 }
 
 /* START goes before KILL. An effect is started only in the first half of its lease and killed at four fifths of it, so
@@ -85,28 +145,22 @@ int64_t once_machine_effect_wait_ms(const once_machine *machine, int64_t now_ms)
     return at_ms == ONCE_NEVER ? ONCE_NEVER : at_ms > now_ms ? at_ms - now_ms : 0;
 }
 
-static bool may_pass(const once_item *item) { return once_status_class(item->run_failure) == ONCE_CLASS_RETRY; }
-
 void once__machine_finished(once_machine *machine, once_item *const *items, size_t n, int64_t now_ms)
 {
-    const once_item *failed = NULL;
     for (size_t i = 0; i < n; i++) {
         once_item *item = items[i];
         assert(item->place == ONCE_AT_FLIGHT && item->given);
-        /* An effect that was told to end, or never began, did not find the other side away: no pause is needed. */
-        const bool found_out = item->started && !item->told_to_end;
+        if (i + 2 * EXPECTED < n) once_item_expect(items[i + 2 * EXPECTED]);
+        if (i + EXPECTED < n) once_key_queue_expect(&machine->key_queue, items[i + EXPECTED]);
+        /* An effect that was told to end, or never began, did not find the other side away: no pause is needed. Of a
+         * handler that is held up the gate decides when it goes on. */
+        const bool found_out = item->started && !item->told_to_end && item->run_failure == ONCE_OK;
+        const once_outcome came_to = item->outcome;
         if (item->outcome == ONCE_RELEASE && item->delay_ms < 0 && !found_out) item->delay_ms = 0;
         if (ONCE_PLANTED(failure_dropped) && item->unclaimed) item->outcome = ONCE_DONE;
         if (!item->unclaimed) once__machine_judge(machine, item); /* otherwise when its entry is known */
-        if (item->run_failure == ONCE_OK) machine->outside.tries = 0;
-        else if (!failed || may_pass(failed)) failed = item;
-        once__machine_move(machine, item, ONCE_AT_RETURNED);
+        once__machine_ended_outside(machine, item, came_to, now_ms);
+        come_back(machine, item, now_ms);
     }
-    if (!failed) return;
-    once_error error;
-    once_fail(&error, failed->run_failure, "%.*s", (int)failed->failure.len,
-              failed->failure.data ? failed->failure.data : "");
-    if (machine->outside.tries == 0) machine->outside.failing_since_ms = now_ms;
-    once__machine_worth_another_try(machine, failed->run_failure, &error, &machine->outside.tries,
-                                    &machine->outside.at_ms, machine->outside.failing_since_ms, now_ms, ONCE_NEVER);
+    once__machine_put_back_paused(machine);
 }

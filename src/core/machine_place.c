@@ -64,7 +64,10 @@ void once__machine_ready_put(once_machine *machine, once_item *item, bool last)
     assert(!item->full || item->from);
     once_queue_put(queue_of(machine, item), item, last);
     if (item->full) item->from->full_n++;
-    if (item->from) item->from->ready_bytes += bytes;
+    if (item->from) {
+        item->from->ready_bytes += bytes;
+        item->from->ready_keyless += once_hash_is_zero(item->request.id);
+    }
     machine->ready.n++;
     machine->ready.bytes += bytes;
 }
@@ -76,16 +79,21 @@ void once__machine_ready_take(once_machine *machine, once_item *item)
     once_queue_remove(queue_of(machine, item), item);
     if (item->full) item->from->full_n--;
     item->full = false;
-    if (item->from) item->from->ready_bytes -= bytes;
+    if (item->from) {
+        item->from->ready_bytes -= bytes;
+        item->from->ready_keyless -= once_hash_is_zero(item->request.id);
+    }
     machine->ready.n--;
     machine->ready.bytes -= bytes;
 }
 
 static void back_put(once_machine *machine, once_item *item)
 {
-    item->returned = true;
-    item->came_to = item->outcome;
-    item->came_with = item->result;
+    assert(item->returned);
+    if (item->unwritten) {
+        once_queue_put(&machine->outside.unwritten, item, true);
+        return;
+    }
     item->next = NULL;
     if (machine->outside.returned) machine->outside.returned_last->next = item;
     else machine->outside.returned = item;
@@ -93,8 +101,13 @@ static void back_put(once_machine *machine, once_item *item)
 }
 
 /* Its slot is free for a message that the same transaction claims. */
-static void back_take(once_machine *machine, const once_item *item)
+static void back_take(once_machine *machine, once_item *item)
 {
+    if (item->unwritten) {
+        item->unwritten = false;
+        once_queue_remove(&machine->outside.unwritten, item);
+        return;
+    }
     assert(machine->outside.returned == item);
     machine->outside.returned = item->next;
     once_flight_unreserve(&machine->outside.flight, item);
@@ -106,10 +119,11 @@ static void work_put(once_machine *machine, once_item *item)
     machine->work.items[machine->work.n++] = item;
 }
 
-/* It has waited for a slot of its handler. If there is none again, it stays before those that came later. */
+/* It has waited for room of its handler. If there is none again, it stays before those that came later. */
 static bool has_waited(const once_item *item)
 {
-    return item->from && item->joined && once__item_is_external(item) && !item->held;
+    const bool bounded = item->handler && (once_handler_external(item->handler) || item->handler->gate.rate.n);
+    return item->from && item->joined && bounded && !item->held;
 }
 
 #define TO(place) (1u << ONCE_AT_##place)
@@ -119,8 +133,8 @@ static const unsigned may_follow[ONCE_AT_PLACES] = {
     [ONCE_AT_NEW] = TO(READY) | TO(WORK) | TO(FLIGHT) | TO(OVER),
     [ONCE_AT_READY] = TO(PARKED) | TO(WORK) | TO(OVER),
     [ONCE_AT_PARKED] = TO(READY) | TO(OVER),
-    [ONCE_AT_WORK] = TO(READY) | TO(FLIGHT) | TO(OVER),
-    [ONCE_AT_FLIGHT] = TO(RETURNED),
+    [ONCE_AT_WORK] = TO(READY) | TO(FLIGHT) | TO(RETURNED) | TO(OVER),
+    [ONCE_AT_FLIGHT] = TO(RETURNED) | TO(OVER),
     [ONCE_AT_RETURNED] = TO(WORK) | TO(OVER),
     [ONCE_AT_OVER] = 0,
 };
@@ -134,6 +148,7 @@ void once__machine_move(once_machine *machine, once_item *item, once_item_place 
 {
     const once_item_place from = item->place;
     assert(may_follow[from] & (1u << to));
+    assert(from != ONCE_AT_WORK || to != ONCE_AT_RETURNED || item->unwritten);
     if (is_counted(from) && !(ONCE_PLANTED(parked_kept) && from == ONCE_AT_PARKED)) machine->at[from]--;
     if (is_counted(to)) machine->at[to]++;
     if (item->from && is_counted(from)) item->from->at[from]--;

@@ -192,5 +192,5 @@ bool once_machine_full(const once_machine *machine, once_waiting_size *out, uint
 
 bool once_machine_ended_at_bound(const once_machine *machine)
 {
-    return machine->room.gave_up && !machine->store.gone && machine->end.unsettled == 0;
+    return (machine->room.gave_up || machine->gate.gave_up) && !machine->store.gone && machine->end.unsettled == 0;
 }

@@ -13,6 +13,7 @@
 
 #define READY_BYTES (16u << 20) /* nothing is fetched while so many bytes of bodies wait for their transaction */
 #define HELD_BYTES (64u << 20)  /* the same for all batches with messages that are not over */
+#define AHEAD 2                 /* batches that may wait for the slots of the only handler */
 #define FULL 8                  /* batches of a stream that may wait for handlers without a free slot */
 #define BEAT_MS 1000            /* how often a source that assigns streams is asked for news, if it does not say */
 
@@ -33,6 +34,9 @@ static bool has_enough(const once_machine *machine, const once_stream *stream)
 static bool is_full(const once_machine *machine, int64_t now_ms)
 {
     size_t n = machine->ready.taken.n;
+    /* With one handler all wait for the same slots. More of them than the next work needs would not be in the caches of
+     * the CPU any more when their turn comes. */
+    if (machine->spec->n_handlers == 1 && machine->ready.n >= AHEAD * machine->batch_max) return true;
     for (uint32_t i = 0; i < machine->streams.n && n < machine->batch_max; i++) {
         if (machine->streams.at[i]) n += once__machine_can_go(machine, machine->streams.at[i], now_ms);
     }
@@ -106,6 +110,9 @@ static int64_t beat_at_ms(const once_machine *machine)
 {
     const int64_t every_ms = beat_ms(machine);
     if (every_ms == ONCE_NEVER || machine->end.ended || ONCE_PLANTED(no_beat)) return ONCE_NEVER;
+    /* A run that stops has nothing to keep alive without a stream, and need not wait for a broker that is away. */
+    if (machine->end.stopping && (machine->o.source & ONCE_SOURCE_ASSIGNS) && machine->streams.live == 0)
+        return ONCE_NEVER;
     return machine->source.asked_ms + (every_ms + 1) / 2;
 }
 
@@ -137,7 +144,20 @@ once_action *once__machine_source_action(once_machine *machine, int64_t now_ms)
                                            .rest = fetch && machine->end.stopping};
     machine->source.asked_ms = now_ms;
     machine->source.out = true;
+    machine->source.woken = false;
     return &machine->source.action;
+}
+
+bool once_machine_wakes_fetch(once_machine *machine, int64_t now_ms)
+{
+    machine_source *source = &machine->source;
+    if (!source->out || source->woken || source->action.max == 0) return false;
+    for (size_t i = 0; i < source->action.n_paused && !source->woken; i++) {
+        const once_stream *stream = machine->streams.at[source->action.paused[i]];
+        source->woken = stream && stream->state == ONCE_STREAM_ASSIGNED && !has_enough(machine, stream) &&
+                        !is_full(machine, now_ms);
+    }
+    return source->woken;
 }
 
 /* The longest pause after a failure: a source that wants to be called regularly still is. */
@@ -167,11 +187,20 @@ static int count_coming(once_machine *machine, const once_batch *batch, once_err
     return ONCE_OK;
 }
 
+/* How many keys and lanes the items may have that are here, or are taken from the store before the next fetch. Those
+ * from the store may have a lane although the pipeline no longer has any. */
+size_t once__machine_ids(const once_machine *machine)
+{
+    size_t here = machine->outside.flight.slots + 2 * machine->batch_max;
+    for (int place = 0; place < ONCE_AT_PLACES; place++) here += machine->at[place];
+    const size_t with_key_only = machine->spec->order || machine->source.open > here ? 0 : (size_t)machine->source.open;
+    return 2 * here - with_key_only;
+}
+
 /* Reserves room for the tags of the batch, and for all items that may wait for each other. */
 static int make_room(once_machine *machine, const once_batch *batch, once_error *err)
 {
-    size_t here = batch->n + machine->outside.flight.slots;
-    for (int place = 0; place < ONCE_AT_PLACES; place++) here += machine->at[place];
+    const size_t ids = once__machine_ids(machine) + (machine->spec->order ? 2 : 1) * batch->n;
     int rc = count_coming(machine, batch, err);
     for (size_t i = 0; i < batch->n; i++) {
         once_stream *stream = once__machine_stream(machine, batch->items[i].stream);
@@ -179,7 +208,7 @@ static int make_room(once_machine *machine, const once_batch *batch, once_error 
         if (rc == ONCE_OK && !once_stream_reserve(stream, stream->coming)) rc = once_no_memory(err, "for a batch");
         stream->coming = 0;
     }
-    if (rc == ONCE_OK && machine->outside.flight.slots && !once_key_queue_reserve(&machine->key_queue, here))
+    if (rc == ONCE_OK && machine->gate.has_queues && !once_key_queue_reserve(&machine->key_queue, ids))
         rc = once_no_memory(err, "for a batch");
     return rc;
 }
@@ -258,15 +287,21 @@ static once_stream *stream_of(once_machine *machine, const once_item *item)
     return open && !stream->let_go && !once_stream_at(stream, item->tag)->over ? stream : NULL;
 }
 
+/* Its delivery is over, and may be acked. */
+void once__machine_end_delivery(once_machine *machine, once_item *item)
+{
+    assert(item->tag && !item->acked);
+    once_stream *stream = stream_of(machine, item);
+    if (stream) once_stream_end(stream, item->tag, false, machine->now_ms);
+    item->acked = true;
+    machine->source.open--;
+}
+
 void once__machine_ack_work(once_machine *machine)
 {
     for (size_t i = 0; i < machine->work.n; i++) {
         once_item *item = machine->work.items[i];
-        if (!item->tag || item->acked || !ends_here(item)) continue;
-        once_stream *stream = stream_of(machine, item);
-        if (stream) once_stream_end(stream, item->tag, false, machine->now_ms);
-        item->acked = true;
-        machine->source.open--;
+        if (item->tag && !item->acked && ends_here(item)) once__machine_end_delivery(machine, item);
     }
 }
 

@@ -20,19 +20,28 @@ static void end_if_possible(once_machine *machine)
     if (released && !machine->source.out && !machine->acks.out) machine->end.ended = true;
 }
 
+static once_action *renew(once_machine *machine)
+{
+    once_action *action = once__machine_emit(machine, ONCE_ACT_RENEW, 0);
+    action->ended = machine->outside.unrecorded;
+    return action;
+}
+
 /* After a stop: settle what came back, put back the rest, and end. */
 static once_action *choose_last(once_machine *machine, int64_t now_ms)
 {
     once__machine_release_unstarted(machine);
     if (!machine->store.gone) once__machine_put_back_held(machine);
     if (machine->work.next != NEXT_CHOOSE) return NULL;
-    if (machine->store.gone)
-        while (machine->outside.returned) once__machine_leave_unsettled(machine, machine->outside.returned);
+    while (machine->store.gone && machine->outside.returned)
+        once__machine_leave_unsettled(machine, machine->outside.returned);
+    while (machine->store.gone && machine->outside.unwritten.n)
+        once__machine_leave_unsettled(machine, machine->outside.unwritten.first);
     const bool rest = machine->o.accepts_at_stop && machine->ready.n;
-    if (!machine->store.gone && (machine->outside.returned || rest || now_ms >= machine->outside.flight.extend_at_ms))
-        once__machine_begin_work(machine, now_ms);
+    const bool due = once__machine_must_settle(machine, now_ms) || now_ms >= machine->outside.flight.extend_at_ms;
+    if (!machine->store.gone && (due || rest)) once__machine_begin_work(machine, now_ms);
     else if (!machine->store.gone && machine->outside.flight.n && now_ms >= machine->store.renew_at_ms)
-        return once__machine_emit(machine, ONCE_ACT_RENEW, 0);
+        return renew(machine);
     else end_if_possible(machine);
     return NULL;
 }
@@ -46,13 +55,14 @@ static bool is_over(const once_item *item, int64_t now_ms)
  * take, which would take them over. */
 static bool must_keep_first(const once_machine *machine, int64_t now_ms)
 {
-    return now_ms >= machine->outside.flight.extend_at_ms || is_over(machine->outside.returned, now_ms);
+    return now_ms >= machine->outside.flight.extend_at_ms || is_over(machine->outside.returned, now_ms) ||
+           is_over(machine->outside.unwritten.first, now_ms);
 }
 
 /* Everything but SEEK and COUNT. */
 static once_action *choose_work(once_machine *machine, int64_t now_ms)
 {
-    const bool go = machine->outside.returned || now_ms >= machine->outside.flight.extend_at_ms ||
+    const bool go = once__machine_must_settle(machine, now_ms) || now_ms >= machine->outside.flight.extend_at_ms ||
                     (once__machine_ready_can_go(machine, now_ms) && !machine->due.again);
     const bool take_due = now_ms >= once__machine_take_at_ms(machine, now_ms) &&
                           !(machine->due.took_last && go && !machine->due.takes_left) &&
@@ -64,7 +74,7 @@ static once_action *choose_work(once_machine *machine, int64_t now_ms)
     }
     if (max) return once__machine_begin_take(machine, max, now_ms);
     if (now_ms >= machine->store.sweep_at_ms) return once__machine_emit(machine, ONCE_ACT_SWEEP, 0);
-    if (now_ms >= machine->store.renew_at_ms) return once__machine_emit(machine, ONCE_ACT_RENEW, 0);
+    if (now_ms >= machine->store.renew_at_ms) return renew(machine);
     if (go) {
         once__machine_begin_work(machine, now_ms);
         return NULL;
@@ -160,6 +170,7 @@ static once_action *commit(once_machine *machine)
     once__machine_find_last(machine);
     action->last = machine->work.last;
     action->n_last = machine->work.last_n;
+    action->ended = machine->outside.unrecorded;
     for (size_t i = 0; i < machine->work.n; i++) {
         action->repeats += once__item_new_repeat_change(machine->work.items[i]);
         action->given_up += once__item_given_up(machine->work.items[i]);
@@ -264,6 +275,7 @@ void once__machine_store_step(once_machine *machine, once_action *action, int64_
         return;
     }
     /* The store works. */
+    machine->outside.unrecorded -= action->ended;
     if (!machine->work.in_tx && action->kind != ONCE_ACT_BEGIN && action->kind != ONCE_ACT_ROLLBACK)
         machine->store.tries = machine->caution.rolled_back = 0;
     switch (action->kind) {

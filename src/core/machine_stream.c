@@ -258,6 +258,7 @@ void once__machine_let_stream_go(once_machine *machine, once_stream *stream)
     stream->let_go = true;
     detach_list(machine, stream, machine->outside.flight.first);
     detach_list(machine, stream, machine->outside.returned);
+    detach_list(machine, stream, machine->outside.unwritten.first);
     for (size_t i = 0; i < machine->work.n; i++)
         if (machine->work.items[i]->from == stream) detach(machine, machine->work.items[i]);
     if (stream->farthest) once__machine_batch_let_go(machine, stream->farthest->batch);

@@ -32,20 +32,42 @@ size_t once__machine_gather(once_machine *machine, once_stage stage, int held)
     return n;
 }
 
+/* The table is too large to be zeroed for a work of a few items. */
+static void empty_marks(once_machine *machine) { machine->work.marks_turn++; }
+
+static bool is_marked(const once_machine *machine, const machine_mark *mark)
+{
+    return mark->turn == machine->work.marks_turn;
+}
+
+/* The mark of the id, or the free one where it would be. */
+static machine_mark *mark_of(const once_machine *machine, once_hash id)
+{
+    size_t at = id.a & (machine->work.marks_size - 1);
+    while (is_marked(machine, &machine->work.marks[at]) && !once_hash_equal(machine->work.marks[at].id, id))
+        at = (at + 1) & (machine->work.marks_size - 1);
+    return &machine->work.marks[at];
+}
+
+/* The mark of this item will be needed soon: it may not be in the caches of the CPU. */
+static void expect_mark(const once_machine *machine, const once_item *item)
+{
+    __builtin_prefetch(&machine->work.marks[item->request.id.a & (machine->work.marks_size - 1)]);
+}
+
 /* Makes `item` the last one with this id; returns the one that was, or NULL. */
 static once_item *mark_last(once_machine *machine, once_hash id, once_item *item)
 {
-    size_t at = id.a & (machine->work.marks_size - 1);
-    while (machine->work.marks[at].last && !once_hash_equal(machine->work.marks[at].id, id))
-        at = (at + 1) & (machine->work.marks_size - 1);
-    once_item *before = machine->work.marks[at].last;
-    machine->work.marks[at] = (machine_mark){id, item};
+    machine_mark *mark = mark_of(machine, id);
+    once_item *before = is_marked(machine, mark) ? mark->last : NULL;
+    *mark = (machine_mark){id, item, machine->work.marks_turn};
     return before;
 }
 
 /* Whether a message of the source is only accepted, and worked on from the store:
  *   - with an inbox, all of them;
  *   - after a stop, if its source will not deliver it again; and if its delivery cannot be extended again;
+ *   - while its handler is held up (core/gate.h), and what its rate leaves waiting for long;
  *   - a natural message of a lane whose claim would be durable. Once it is done it leaves no entry, so the broker need
  *     not deliver it again; and a claim without a body would then block its lane for good. */
 static bool through_store(const once_machine *machine, const once_item *item)
@@ -54,6 +76,8 @@ static bool through_store(const once_machine *machine, const once_item *item)
     const bool durable_claim = once__item_is_external(item) || machine->caution.look;
     const bool begun = once__item_is_begun(item);
     if (((machine->end.stopping && machine->o.accepts_at_stop) || item->to_store) && !begun) return true;
+    const bool held_up = item->crowded || once__machine_is_held(machine, item);
+    if (held_up && !begun && !machine->end.stopping) return true;
     return machine->spec->inbox ||
            (item->request.natural && durable_claim && !once_hash_is_zero(item->request.lane.id));
 }
@@ -73,6 +97,7 @@ static once_stage stage_of_returned(const once_item *item)
 {
     if (item->unclaimed) return once_item_leaves_nothing(item) ? ONCE_STAGE_SETTLE : ONCE_STAGE_CLAIM;
     if (!once_item_has_then(item)) return ONCE_STAGE_SETTLE;
+    if (ONCE_PLANTED(then_only_done) && item->came_to != ONCE_DONE) return ONCE_STAGE_SETTLE;
     return ONCE_PLANTED(then_unfenced) ? ONCE_STAGE_RUN : ONCE_STAGE_CLAIM;
 }
 
@@ -82,13 +107,17 @@ void once__machine_arrange(once_machine *machine)
     machine->work.round_n = machine->work.next_round_n = 0;
     machine->work.had_lanes = false;
     memset(machine->work.admitted, 0, machine->spec->n_handlers * sizeof *machine->work.admitted);
-    memset(machine->work.marks, 0, machine->work.marks_size * sizeof *machine->work.marks);
+    empty_marks(machine);
+    once_gates_begin_pass(&machine->gate.gates);
     for (size_t i = 0; i < machine->work.n; i++) {
         once_item *item = machine->work.items[i];
         const bool keyed = !once_hash_is_zero(item->request.id);
+        if (i + 2 * EXPECTED < machine->work.n) once_item_expect(machine->work.items[i + 2 * EXPECTED]);
+        if (i + EXPECTED < machine->work.n) expect_mark(machine, machine->work.items[i + EXPECTED]);
         if (item->returned) { /* no item of the work waits for it: those are parked until it is over */
+            if (once_item_has_then(item)) item->run_failure = ONCE_OK;
             if (once_item_has_then(item) || item->unclaimed)
-                item->outcome = item->came_to, item->result = item->came_with;
+                item->outcome = item->came_to, item->result = item->came_with, item->failure = item->came_why;
             item->stage = stage_of_returned(item);
             item->request.unclaimed = false;
             item->next_of_key = item->next_of_lane = NULL;
@@ -105,6 +134,7 @@ void once__machine_arrange(once_machine *machine)
         if (ONCE_PLANTED(new_tokens) && item->commit_unknown && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};
         item->started = false;
+        item->run_failure = ONCE_OK;
         once__item_forget_times(item);
         /* After a commit whose result is unknown, the entry may no longer show that it replaced another message. */
         item->replaces = item->replaces && item->commit_unknown;
@@ -175,12 +205,15 @@ void once__machine_start_work(once_machine *machine)
     machine->work.next = NEXT_BEGIN;
 }
 
-/* The transaction was rolled back: the slots of what it had claimed for effects outside are free again. */
+/* The transaction was rolled back: nothing of it has begun, and the slots of what it had claimed for effects outside
+ * are free again. */
 void once__machine_unreserve_work(once_machine *machine)
 {
+    once_gates_begin_pass(&machine->gate.gates);
     for (size_t i = 0; i < machine->work.n; i++)
         if (machine->work.items[i]->stage == ONCE_STAGE_OUTSIDE) {
             once_flight_unreserve(&machine->outside.flight, machine->work.items[i]);
+            once__machine_begins_not(machine, machine->work.items[i]);
             machine->work.items[i]->stage = ONCE_STAGE_CLAIM;
         }
 }
@@ -218,16 +251,23 @@ void once__machine_drop_found(once_machine *machine)
     machine->work.runs_alone = NULL;
 }
 
-/* Whether it can only be claimed when a slot of its handler is free. */
-static bool needs_slot(const once_machine *machine, const once_item *item)
+/* Its handler has slots, or a rate. */
+static bool is_bounded(const once_item *item)
 {
-    return !once_hash_is_zero(item->request.id) && once__item_is_external(item) && !item->held && !item->returned &&
+    return item->handler && (once_handler_external(item->handler) || item->handler->gate.rate.n);
+}
+
+/* Whether it can only be claimed when its handler has room: a free slot, and an open gate. */
+static bool needs_room(const once_machine *machine, const once_item *item)
+{
+    return !once_hash_is_zero(item->request.id) && is_bounded(item) && !item->held && !item->returned &&
            !through_store(machine, item);
 }
 
-static bool has_slot(const once_machine *machine, const once_item *item, int64_t now_ms)
+static size_t room_of(const once_machine *machine, const once_item *item, int64_t now_ms)
 {
-    return now_ms >= machine->outside.at_ms && once_flight_free(&machine->outside.flight, item->handler) > 0;
+    const once_room room = once__machine_room(machine, now_ms);
+    return once_room_of(&room, item->handler);
 }
 
 static bool must_wait(const once_machine *machine, const once_item *item)
@@ -239,14 +279,19 @@ static bool must_wait(const once_machine *machine, const once_item *item)
 
 static bool may_go(const once_machine *machine, const once_item *item, int64_t now_ms)
 {
-    return !needs_slot(machine, item) || has_slot(machine, item, now_ms) || must_wait(machine, item);
+    return !needs_room(machine, item) || room_of(machine, item, now_ms) || must_wait(machine, item);
 }
 
-/* How many items of the stream could go into a work. An item counts unless it is known to need a slot that is not free.
+/* With one handler, all messages that have a key need the same room: nobody waits in a list of its own for one. */
+static bool has_one_handler(const once_machine *machine) { return machine->spec->n_handlers == 1; }
+
+/* How many items of the stream could go into a work. An item counts unless it is known to need room that is not there.
  */
 size_t once__machine_can_go(const once_machine *machine, const once_stream *stream, int64_t now_ms)
 {
-    size_t n = stream->ready.n;
+    const once_item *first = stream->ready.first;
+    const bool held_up = first && has_one_handler(machine) && !may_go(machine, first, now_ms);
+    size_t n = held_up ? stream->ready_keyless : stream->ready.n;
     for (size_t h = 0; stream->full_n && h < machine->spec->n_handlers; h++)
         if (stream->full[h].first && may_go(machine, stream->full[h].first, now_ms)) n += stream->full[h].n;
     return n;
@@ -274,35 +319,31 @@ static bool is_filled(const once_machine *machine, const filling *f) { return f-
 /* Whether the item may join. More are admitted than there are free slots, because duplicates need none. */
 static bool admit_to_work(once_machine *machine, const once_item *item, const filling *f)
 {
-    if (!needs_slot(machine, item)) return true;
+    if (!needs_room(machine, item)) return true;
     uint32_t *admitted = &machine->work.admitted[item->handler - machine->spec->handlers];
-    const uint32_t free = once_flight_free(&machine->outside.flight, item->handler);
-    if (!has_slot(machine, item, f->now_ms) || *admitted >= free + LOOK_AHEAD) return false;
+    const size_t room = room_of(machine, item, f->now_ms);
+    if (room == 0 || *admitted >= room + LOOK_AHEAD) return false;
     ++*admitted;
     return true;
 }
 
+/* Only wait_for_slot needs these marks. */
 static void mark_in_work(once_machine *machine, once_item *item)
 {
-    if (!machine->outside.flight.slots || once_hash_is_zero(item->request.id)) return;
+    if (!machine->gate.has_queues || has_one_handler(machine) || once_hash_is_zero(item->request.id)) return;
     (void)mark_last(machine, item->request.id, item);
     if (!once_hash_is_zero(item->request.lane.id)) (void)mark_last(machine, item->request.lane.id, item);
 }
 
-static bool is_in_work(const once_machine *machine, once_hash id)
-{
-    size_t at = id.a & (machine->work.marks_size - 1);
-    while (machine->work.marks[at].last && !once_hash_equal(machine->work.marks[at].id, id))
-        at = (at + 1) & (machine->work.marks_size - 1);
-    return machine->work.marks[at].last != NULL;
-}
+static bool is_in_work(const once_machine *machine, once_hash id) { return is_marked(machine, mark_of(machine, id)); }
 
-/* Its handler has no free slot: it lets others of its stream go first, except those with its key or lane, which stand
+/* Its handler has no room: it lets others of its stream go first, except those with its key or lane, which stand
  * behind it from now on. False: it cannot, because one of those is in the work already, before it. */
 static bool wait_for_slot(once_machine *machine, once_item *item)
 {
     const once_hash lane = item->request.lane.id;
-    if (!item->from || ONCE_PLANTED(flight_forgotten)) return false; /* planted: it might stand behind one in flight */
+    if (!item->from || has_one_handler(machine)) return false;
+    if (ONCE_PLANTED(flight_forgotten)) return false; /* it might stand behind one in flight */
     if (is_in_work(machine, item->request.id) || (!once_hash_is_zero(lane) && is_in_work(machine, lane))) return false;
     if (!item->joined) once_key_queue_join(&machine->key_queue, item);
     assert(item->waits_for == 0);
@@ -312,10 +353,35 @@ static bool wait_for_slot(once_machine *machine, once_item *item)
     return true;
 }
 
+/* As many of its stream as begin within a second wait for the rate of its handler here. More would hold up the acks,
+ * and in the end the fetching, of all handlers. */
+static bool is_crowded(const once_machine *machine, const once_item *item)
+{
+    const once_rate *rate = &item->handler->gate.rate;
+    if (rate->n == 0 || !item->from || has_one_handler(machine) || once__item_is_begun(item)) return false;
+    const uint64_t second = 1000 * (uint64_t)rate->n / (uint64_t)rate->per_ms;
+    return item->from->full[item->handler - machine->spec->handlers].n >=
+           (second < machine->batch_max ? second : machine->batch_max);
+}
+
 static void move_to_work(once_machine *machine, once_item *item)
 {
     once__machine_move(machine, item, ONCE_AT_WORK);
     mark_in_work(machine, item);
+}
+
+/* Those behind `item` that have no key, which need no slot. Returns how many went into the work. */
+static size_t let_keyless_pass(once_machine *machine, once_item *item, const filling *f)
+{
+    const once_stream *stream = item->from;
+    size_t n = 0;
+    for (once_item *next; item && stream->ready_keyless && !is_filled(machine, f); item = next) {
+        next = item->next;
+        if (!once_hash_is_zero(item->request.id)) continue;
+        move_to_work(machine, item);
+        n++;
+    }
+    return n;
 }
 
 /* Moves up to `share` items of a queue to the end of the work, and parks those that must wait for one in flight.
@@ -325,12 +391,15 @@ static size_t fill_from(once_machine *machine, const once_queue *queue, size_t s
     size_t n = 0;
     for (once_item *first; n < share && !is_filled(machine, f) && (first = queue->first);) {
         if (first->apart && machine->work.n) break;
+        if (first->next) once_key_queue_expect(&machine->key_queue, first->next);
         if (must_wait(machine, first)) {
             once__machine_move(machine, first, ONCE_AT_PARKED);
             continue;
         }
         if (!admit_to_work(machine, first, f)) {
-            if (!first->full && wait_for_slot(machine, first)) continue;
+            first->crowded = !first->full && is_crowded(machine, first);
+            if (first->crowded || (!first->full && wait_for_slot(machine, first))) continue;
+            if (first->from && !first->full) n += let_keyless_pass(machine, first, f);
             break;
         }
         f->closed = first->apart;
@@ -377,8 +446,7 @@ static void work_from_ready(once_machine *machine, int64_t now_ms)
     filling f = {.most = machine->batch_max, .now_ms = now_ms};
     if (few && machine->work.n + machine->caution.window < f.most) f.most = machine->work.n + machine->caution.window;
     memset(machine->work.admitted, 0, machine->spec->n_handlers * sizeof *machine->work.admitted);
-    if (machine->outside.flight.slots)
-        memset(machine->work.marks, 0, machine->work.marks_size * sizeof *machine->work.marks);
+    empty_marks(machine);
     for (size_t i = 0; i < machine->work.n; i++) mark_in_work(machine, machine->work.items[i]);
     (void)fill_from(machine, &machine->ready.taken, SIZE_MAX, &f);
     if (machine->ready.taken.first && machine->ready.taken.first->apart) return;
@@ -392,8 +460,7 @@ static bool only_accepts(const once_machine *machine) { return machine->spec->in
 void once__machine_begin_work(once_machine *machine, int64_t now_ms)
 {
     assert(machine->work.n == 0);
-    while (machine->outside.returned && machine->work.n < machine->batch_max)
-        once__machine_move(machine, machine->outside.returned, ONCE_AT_WORK);
+    once__machine_settle_returned(machine, now_ms);
     if (ONCE_PLANTED(no_extension)) machine->outside.flight.extend_at_ms = ONCE_NEVER;
     machine->work.keeping_n =
         once_flight_extends(&machine->outside.flight, now_ms, machine->work.keeping, machine->batch_max);
@@ -408,10 +475,10 @@ void once__machine_begin_work(once_machine *machine, int64_t now_ms)
     const bool single = machine->work.n == 1;
     once__machine_bound_locks(machine);
     once__machine_start_work(machine);
-    const bool one = machine->caution.look && !alone && single &&
-                     !once_hash_is_zero(machine->work.items[0]->request.id) && !machine->work.items[0]->first.asks;
-    if (one && !once__item_is_external(machine->work.items[0]) && !through_store(machine, machine->work.items[0]))
-        machine->work.next = NEXT_PRECLAIM;
+    const once_item *first = machine->work.n ? machine->work.items[0] : NULL;
+    const bool one = machine->caution.look && !alone && single && !once_hash_is_zero(first->request.id) &&
+                     !(first->held && first->first->asks);
+    if (one && !once__item_is_external(first) && !through_store(machine, first)) machine->work.next = NEXT_PRECLAIM;
 }
 
 static void put_back_from(once_machine *machine, const once_queue *queue)
@@ -441,8 +508,7 @@ void once__machine_put_back_held(once_machine *machine)
 static bool admit(once_machine *machine, const once_item *item)
 {
     uint32_t *admitted = &machine->work.admitted[item->handler - machine->spec->handlers];
-    if (*admitted >= once_flight_free(&machine->outside.flight, item->handler) && !ONCE_PLANTED(overclaim))
-        return false;
+    if (*admitted >= room_of(machine, item, machine->now_ms) && !ONCE_PLANTED(overclaim)) return false;
     ++*admitted;
     return true;
 }
@@ -456,17 +522,19 @@ void once__machine_next_round(once_machine *machine)
         unblock(machine, machine->work.round[i]->next_of_key);
         unblock(machine, machine->work.round[i]->next_of_lane);
     }
-    /* An item that needs a slot and finds none waits for the next round: duplicates in this one free theirs. */
+    /* An item that needs room and finds none waits for the next round: duplicates in this one free theirs. If its
+     * handler was held up since the work was begun, it goes back to the queue. */
     size_t left = 0;
     machine->work.round_n = 0;
     for (size_t i = 0; i < machine->work.next_round_n; i++) {
         once_item *item = machine->work.next_round[i];
-        const bool wait = needs_slot(machine, item) && !admit(machine, item);
+        const bool claims = item->stage == ONCE_STAGE_CLAIM && !item->held && !item->returned;
+        const bool wait = claims && is_bounded(item) && !admit(machine, item);
         if (wait) machine->work.next_round[left++] = item;
         else machine->work.round[machine->work.round_n++] = item;
     }
     machine->work.next_round_n = left;
-    if (machine->outside.flight.slots)
+    if (machine->gate.has_queues)
         memset(machine->work.admitted, 0, machine->spec->n_handlers * sizeof *machine->work.admitted);
     machine->work.next = machine->work.round_n ? NEXT_CLAIM : NEXT_BURY;
 }

@@ -75,7 +75,9 @@
     X(no_beat, "the source is not asked while nothing may be fetched")                                                 \
     X(then_unfenced, "what is written with an outcome is written without checking the claim first")                    \
     X(then_ignored, "a message whose `then` failed counts as done")                                                    \
+    X(then_only_done, "an effect that had happened before is settled without its `then`")                              \
     X(then_repeats, "an effect that is done runs again because its `then` failed")                                     \
+    X(then_unblamed, "a `then` that the database rolls back is tried again and again")                                 \
     X(seek_once, "a stream whose seek failed is not sought again")                                                     \
     X(seek_blocks, "a stream that cannot go to its place holds up the others")                                         \
     X(cursor_ahead, "the cursor passes messages that are not over")                                                    \
@@ -85,7 +87,15 @@
     X(released_early, "a stream that was revoked is released while a transaction has messages of it")                  \
     X(old_assignment_acked, "a message of a stream that was lost counts as acked in a new one of that number")         \
     X(stale_place, "a stream that comes back goes on where its worker had read to, not behind its last ack")           \
-    X(begins_at_end, "a stream of which nothing was acked begins behind the messages that are there")
+    X(begins_at_end, "a stream of which nothing was acked begins behind the messages that are there")                  \
+    X(pause_ignored, "a handler whose effects cannot work is not paused")                                              \
+    X(pause_blames, "a message that meets a pause has failed")                                                         \
+    X(many_probes, "a handler that is paused is tried with any number of messages")                                    \
+    X(never_resumed, "a handler that is paused is never tried again")                                                  \
+    X(held_taken, "take claims due entries of a handler that is paused")                                               \
+    X(storm_buried, "any number of messages of a handler die for one reason")                                          \
+    X(breaker_shut, "a handler is not paused, however many of its effects fail")                                       \
+    X(then_unheld, "effects go on although what is written with their outcomes cannot be")
 
 /* Zero, ONCE_PLANT_none: no bug is planted. */
 typedef enum once_plant {

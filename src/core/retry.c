@@ -48,6 +48,15 @@ int64_t once_retry_pause_ms(const once_retry *retry, uint32_t failures, int64_t 
     return draw(lag_ms <= 0 ? 0 : lag_ms < bound ? lag_ms : bound - 1, bound, env);
 }
 
+int64_t once_retry_horizon_ms(const once_retry *retry)
+{
+    assert(retry->attempts > 0);
+    const int64_t attempts_ms = longest_so_far_ms(retry, retry->attempts - 1);
+    int64_t until_ms = INT64_MAX;
+    if (retry->for_ms > 0 && __builtin_add_overflow(retry->for_ms, retry->max_ms, &until_ms)) until_ms = INT64_MAX;
+    return attempts_ms < until_ms ? attempts_ms : until_ms;
+}
+
 bool once_retry_is_spent(const once_retry *retry, uint32_t failures, int64_t failing_for_ms)
 {
     assert(retry->attempts > 0);

@@ -22,4 +22,7 @@ int64_t once_retry_pause_ms(const once_retry *retry, uint32_t failures, int64_t 
  * the store. */
 bool once_retry_is_spent(const once_retry *retry, uint32_t failures, int64_t failing_for_ms);
 
+/* How long all retries of a message may take: until the attempts or the time are used up, whichever comes first. */
+int64_t once_retry_horizon_ms(const once_retry *retry);
+
 #endif

@@ -44,7 +44,7 @@ enum {
     ONCE_EFFECT_OUTLIVES = 1u << 3, /* what it started may go on when our process is gone */
     ONCE_EFFECT_FAULTS = 1u << 4,   /* it fails with errors of a database, which `retry.on` names */
     ONCE_EFFECT_ASKS = 1u << 5,     /* OUTSIDE: the other side can be asked whether it has happened (`lookup`) */
-    ONCE_EFFECT_THEN = 1u << 6, /* OUTSIDE: when it is done, something is written in the transaction that settles it */
+    ONCE_EFFECT_THEN = 1u << 6, /* OUTSIDE: done or already, it writes something in the transaction that settles it */
 };
 
 #define ONCE_LOCKS_MAX 16 /* names that a message may lock */
@@ -62,6 +62,39 @@ typedef struct once_lookup {
     int64_t for_ms;   /* how long to ask without an answer; then it is held or tried again, as `unknown` says */
 } once_lookup;
 
+struct once_parsed;
+
+/* `then`: what is written with the outcome of an effect outside. What it is, is up to the effects (effect/then.h). */
+typedef struct once_then {
+    /* Makes, in the arena, what it needs of the message; as once_prepare (core/intake.h). So a message that lacks
+     * something is refused before its effect has happened. */
+    int (*prepare)(const struct once_then *then, const struct once_parsed *from, once_arena *arena, void **input,
+                   once_error *err);
+    int line; /* in the pipeline file */
+} once_then;
+
+enum { ONCE_DEAD_OUTCOMES = 200, ONCE_BREAKER_MOST = 200 };
+
+/* `breaker`: the handler is held when so many of its last outcomes were failures. */
+typedef struct once_breaker {
+    uint32_t share;    /* percent */
+    uint32_t of;       /* so many outcomes; 0: there is no breaker */
+    int64_t within_ms; /* they ended within this time */
+} once_breaker;
+
+/* `rate`: `n` messages begin in `per_ms`; n is 0: any number. */
+typedef struct once_rate {
+    uint32_t n;
+    int64_t per_ms;
+} once_rate;
+
+/* How many messages of a handler may begin (core/gate.h). */
+typedef struct once_gate_spec {
+    once_breaker breaker;
+    uint32_t dead_share; /* `dead_limit`: percent of the last ONCE_DEAD_OUTCOMES outcomes; 0: no limit */
+    once_rate rate;
+} once_gate_spec;
+
 typedef struct once_handler_spec {
     once_bytes type; /* the type that chooses it, "*", or empty for `handler:` */
     once_bytes operation;
@@ -73,9 +106,11 @@ typedef struct once_handler_spec {
     once_locks_spec locks;                /* of effects in the store's own database */
     const struct once_effect_ops *effect; /* prepares it and carries it out; nothing in core looks into it */
     const void *own;                      /* the fields of that effect, in a struct of its own */
+    const once_then *then;                /* with ONCE_EFFECT_THEN; otherwise NULL */
     unsigned bits;                        /* ONCE_EFFECT_ */
     once_bytes dead_reason;               /* of an effect that does not run */
     uint32_t slots;                       /* external effects: how many may be in flight at a time; 0 for all others */
+    once_gate_spec gate;
     bool hold;          /* external effects: an unknown is held for an operator; otherwise tried again */
     once_lookup lookup; /* with ONCE_EFFECT_ASKS: the other side is asked before that */
     bool natural;       /* idempotent by nature: nothing is remembered after success */

@@ -45,6 +45,7 @@ struct once_stream {
     once_queue *full;          /* by handler: READY items that wait for a slot of it; other items may overtake them */
     size_t full_n;             /* how many items are in all of these */
     size_t ready_bytes;        /* of the bodies of all READY items */
+    size_t ready_keyless;      /* READY items without a key, which need no slot */
     size_t at[ONCE_AT_PLACES]; /* how many of its items are in each place; NEW and OVER are not counted */
     size_t coming;             /* messages of the batch that is being taken in */
     once_item *farthest;       /* with a cursor: the last one of the messages that are over; its batch stays open */

@@ -54,7 +54,7 @@ static void callback_run(once_threads *threads, once_job *job)
                             .failures = item->decision.failures,
                             .maybe_done = item->decision.maybe_done,
                             .internal = &held.keeper};
-    job->outcome = callback->function(callback->user, &told, &job->reply);
+    job->outcome = callback->function(callback->user, &told, job->reply);
 }
 
 static int64_t callback_end(once_threads *threads, once_job *job, int64_t now_ms)

@@ -36,7 +36,8 @@ typedef struct once_effect_driver_ops {
     /* Ends an effect that was started and is not finished. It is finished as always, then or later. */
     void (*kill)(once_effect_driver *driver, once_item *item);
     /* Does what is due: deadlines, restarts. Returns when to call it again (once_runner_now_ms), or ONCE_NEVER. It is
-     * called before every sleep of the loop, so `start` and `ready` may collect what `tick` sends in one write. */
+     * called after every group of starts and before every sleep of the loop, so `start` and `ready` may collect what
+     * `tick` sends in one write. */
     int64_t (*tick)(once_effect_driver *driver, int64_t now_ms);
     /* Ends everything and frees the driver. Items that were not finished are not reported. */
     void (*close)(once_effect_driver *driver);

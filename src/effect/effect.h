@@ -76,6 +76,9 @@ typedef struct once_effect_ops {
 
     /* NULL: there is nothing to prepare. Not called without ONCE_EFFECT_RUNS. */
     once_prepare *prepare;
+    /* OUTSIDE: the part of a result that `then` names as the result (effect/then.h). It is JSON, inside of `result`;
+     * empty if there is none, without data if it was not kept. NULL: all of it. */
+    once_bytes (*result)(once_bytes result);
     /* OUTSIDE: makes the driver of one handler (effect/driver.h). NULL: it is in a module ... */
     once_effect_open *open;
     const char *module; /* ... of this name, as its part "effect" with the name of the effect: a once_effect_part */
@@ -98,15 +101,17 @@ typedef struct once_effect_ops {
  * `take` returns it as a question (decision.asks), the driver is asked, and the answer is settled (core/policy.h). An
  * unknown about which nothing was found out in time is held or tried again, as `unknown` says.
  *
- * `then`: SQL in the store's database that commits together with the outcome. No effect has it yet. When an effect with
- * ONCE_EFFECT_THEN is done, its message goes through EXTEND, RUN and SETTLE in the transaction that settles it. EXTEND
- * is the fence, and holds until the commit: a message gets to RUN only while its claim is ours. When RUN fails, the
- * message is held as unknown, because its effect has happened and must not be repeated. */
+ * `then` (effect/then.h): SQL in the store's database that commits together with the outcome. Every effect outside has
+ * it, and need not know of it. When an effect with ONCE_EFFECT_THEN is done or already, its message goes through
+ * EXTEND, RUN and SETTLE in the transaction that settles it. EXTEND is the fence, and holds until the commit: a message
+ * gets to RUN only while its claim is ours. When RUN fails, the message is held as unknown, because its effect has
+ * happened and must not be repeated. */
 
 /* The list, in the order in which people see them. */
 #define ONCE_EFFECT_MAP(X)                                                                                             \
     X(sql)                                                                                                             \
     X(exec)                                                                                                            \
+    X(http)                                                                                                            \
     X(callback)                                                                                                        \
     X(dead)
 
@@ -134,7 +139,8 @@ once_bytes once_effect_function(const once_handler_spec *handler);
 
 /* --- SQL in the store's database (effect/sql.c) --- */
 
-/* The SQL effects of all handlers that have them inside, with prepared statements. */
+/* The SQL that runs in the transaction of the store, with prepared statements: the effects of handlers that have them
+ * inside, and what follows effects outside (`then`). */
 typedef struct once_effects once_effects;
 
 /* Prepares every statement, so that a mistake in one is reported before the first message, as file:line. The bytes of
@@ -143,16 +149,16 @@ int once_effects_open(const once_spec *spec, const once_keying *keying, once_db 
                       once_error *err);
 void once_effects_close(once_effects *effects);
 
-/* Runs the effects of the items in order, and fills outcome, result and failure of each.
+/* Runs the effects of the items in order, and fills outcome, result and failure of each. Of an item that is back from
+ * an effect outside (item->returned) it runs the `then`; DONE means that it ran.
  *
  * Not careful: stops at the first message that changed something and did not end done, and sets *failed; then nothing
- * may be committed. Careful: undoes what such a message did, and goes on.
- * A message that ends the whole transaction (RAISE(ROLLBACK), a timeout in SQLite) sets *failed, and ended_tx of its
- * item. Where the database allows it (once_db_presume), messages count as done before that is known; the commit fails
- * when one was not.
- * A statement that makes the database roll back (a deadlock, a timeout) is a status, and its message is `suspect` where
- * that is known; with `blame` such a message gets the outcome RETRY.
- * A status other than ONCE_OK is a failure that is not the messages' fault. */
+ * may be committed. Careful: undoes what such a message did, and goes on. A message that ends the whole transaction
+ * (RAISE(ROLLBACK), a timeout in SQLite) sets *failed, and ended_tx of its item. Where the database allows it
+ * (once_db_presume), messages count as done before that is known; the commit fails when one was not. A statement that
+ * makes the database roll back (a deadlock, a timeout) is a status, and its message is `suspect` where that is known;
+ * with `blame` such a message gets the outcome RETRY. A status other than ONCE_OK is a failure that is not the
+ * messages' fault. */
 int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, bool blame,
                      once_arena *arena, bool *failed, once_error *err);
 

@@ -357,6 +357,10 @@ static const once_effect_misfit misfits[] = {
 
 static void check_stream(once_config *config, const once_node *map, const once_exec_spec *exec)
 {
+    const once_node *workers = once_node_member(map, "workers");
+    if (workers)
+        once_config_wrong(config, ONCE_E_CONFIG, workers->name_line,
+                          "'workers' has no meaning with 'mode: stream': 'window' and 'processes' decide; remove it");
     const once_node *lookup = once_node_member(map, "lookup");
     if (lookup)
         once_config_wrong(config, ONCE_E_CONFIG, lookup->name_line,
@@ -402,7 +406,7 @@ static void check(once_config *config, const once_node *map, const once_handler_
 static void conclude(once_handler_spec *handler)
 {
     const once_exec_spec *exec = once_exec_of(handler);
-    if (exec->mode == ONCE_EXEC_STREAM) handler->slots = exec->window * exec->processes;
+    if (exec->mode == ONCE_EXEC_STREAM) handler->slots = exec->window * exec->processes; /* `workers` was refused */
     if (exec->mode == ONCE_EXEC_STREAM || exec->lookup.command.n == 0) return;
     assert(exec->lookup.when.after_ms >= 0 && exec->lookup.when.for_ms > 0);
     handler->bits |= ONCE_EFFECT_ASKS;

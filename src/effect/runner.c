@@ -21,7 +21,11 @@
 
 #include "base/banned.h"
 
-enum { EVENTS = 64, REASON_MAX = 400 };
+enum {
+    EVENTS = 256,
+    REASON_MAX = 400,
+    EXPECTED = 8 /* so far ahead the CPU is told which item will be started */
+};
 
 struct once_runner {
     once_runner_options options;
@@ -125,7 +129,7 @@ static void reset(once_item *item)
     item->outcome = ONCE_RELEASE;
     item->result = item->failure = (once_bytes){0};
     item->delay_ms = -1;
-    item->maybe_done = item->started = false;
+    item->maybe_done = item->started = item->result_lost = false;
     item->run_failure = ONCE_OK;
 }
 
@@ -133,6 +137,7 @@ void once_runner_start(once_runner *runner, once_item *const *items, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         once_item *item = items[i];
+        if (i + EXPECTED < n) once_item_expect(items[i + EXPECTED]);
         once_effect_driver *driver = runner->of[item->handler - runner->options.spec->handlers];
         assert(driver && item->input);
         assert(!item->driver); /* no driver has it */
@@ -149,6 +154,7 @@ void once_runner_start(once_runner *runner, once_item *const *items, size_t n)
             driver->ops->start(driver, item);
         }
     }
+    (void)tick(runner, once_runner_now_ms(runner)); /* drivers may have collected them */
 }
 
 void once_runner_kill(once_runner *runner, once_item *const *items, size_t n)
@@ -205,6 +211,7 @@ bool once_runner_output(once_runner *runner, once_item *item, once_bytes result,
     free(item->output);
     item->output = NULL;
     item->result = item->failure = (once_bytes){0};
+    item->result_lost = result.len > 0;
     if (result.len > result_max) {
         const int len = snprintf(too_long, sizeof too_long, "result longer than %zu bytes; not kept", result_max);
         once_log(ONCE_LOG_WARN, "result_too_long", "%.*s:%d: %s; result_max allows more",
@@ -221,6 +228,7 @@ bool once_runner_output(once_runner *runner, once_item *item, once_bytes result,
     reason.len = once_make_plain(text, reason.len, '?');
     item->output = copy;
     item->result = (once_bytes){copy, result.len};
+    item->result_lost &= result.len == 0;
     item->failure = (once_bytes){text, reason.len};
     return true;
 }

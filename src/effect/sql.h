@@ -1,4 +1,4 @@
-/* The field `sql` and those that belong to it. */
+/* The field `sql` and those that belong to it, and its statements, which `then` has, too. */
 #ifndef ONCE_EFFECT_SQL_H
 #define ONCE_EFFECT_SQL_H
 
@@ -10,13 +10,14 @@ typedef enum once_sql_source {
     ONCE_SQL_KEY,             /* :once_key, as ONCE_KEY of a command */
     ONCE_SQL_IDEMPOTENCY_KEY, /* :once_idempotency_key */
     ONCE_SQL_ATTEMPT,         /* :once_attempt */
-    ONCE_SQL_BODY             /* :once_body: text where bodies are JSON, else bytes; NULL: there is none */
+    ONCE_SQL_BODY,            /* :once_body: text where bodies are JSON, else bytes; NULL: there is none */
+    ONCE_SQL_RESULT           /* :{result}, :{result:/a}: of the effect whose `then` this is */
 } once_sql_source;
 
 /* One parameter of a statement: ":name" is the field "/name". */
 typedef struct once_sql_param {
     once_sql_source source;
-    once_placeholder place; /* PLACE */
+    once_placeholder place; /* PLACE; RESULT: a field of it, or nothing (path.n is 0): all of it */
     bool optional;          /* ":{/a?}": NULL when absent */
     bool as_text;           /* ":{/a as text}": numbers, true and false as they are written */
 } once_sql_param;
@@ -31,9 +32,21 @@ typedef struct once_sql_statement {
     int line;
 } once_sql_statement;
 
+/* Statements that run one after the other. */
+typedef struct once_sql_list {
+    const once_sql_statement *at;
+    size_t n;
+} once_sql_list;
+
+/* `lookup`: a SELECT that is asked what became of an attempt whose outcome is unknown. */
+typedef struct once_sql_lookup {
+    once_sql_list select; /* one statement; n 0: there is no lookup */
+    once_lookup when;
+} once_sql_lookup;
+
 typedef struct once_sql_spec {
-    const once_sql_statement *statements;
-    size_t n_statements;
+    once_sql_list does;
+    once_sql_lookup lookup;
     once_bytes url; /* where they run, as written: a URL or a reference to one, never shown as it is; empty: in the
                        store's database */
     int url_line;

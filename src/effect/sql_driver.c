@@ -4,7 +4,10 @@
  *   the claim is durable -> BEGIN, statements, COMMIT -> the outcome is settled
  *
  * Until COMMIT is sent, a failure means that nothing has happened. From then until its answer, the outcome is
- * unknown. */
+ * unknown.
+ *
+ * A question about such an unknown (`lookup`) is a SELECT in a transaction that is rolled back: a row means done, none
+ * that there was no effect. */
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>
@@ -29,8 +32,9 @@ typedef struct connection {
     atomic_bool stop; /* what runs on the connection must end */
     once_db *db;      /* NULL: not connected yet. Another thread may look with the lock */
     once_stmt **statements;
-    bool committing; /* with the lock: COMMIT is sent */
-    bool waited;     /* with the lock: it was past its deadline while COMMIT was out, and was waited for */
+    once_stmt **lookup; /* NULL: there is none */
+    bool committing;    /* with the lock: COMMIT is sent */
+    bool waited;        /* with the lock: it was past its deadline while COMMIT was out, and was waited for */
 } connection;
 
 typedef struct sql_driver {
@@ -76,8 +80,13 @@ static int open_connection(sql_driver *driver, connection *s, once_cancel openin
     int rc = once_db_open(driver->url, &options, &db, &why);
     if (rc != ONCE_OK) return at_url(driver, rc, why.text, err);
     publish(driver, s, db); /* preparing may have to wait, too */
-    rc = once_sql_open(spec_of(driver), handler, db, &s->statements, err);
+    const once_sql_spec *sql = once_sql_of(handler);
+    rc = once_sql_open(spec_of(driver), &sql->does, db, &s->statements, err);
+    if (rc == ONCE_OK && once_handler_asks(handler))
+        rc = once_sql_open(spec_of(driver), &sql->lookup.select, db, &s->lookup, err);
     if (rc == ONCE_OK) return rc;
+    once_sql_close(&sql->does, s->statements);
+    s->statements = NULL;
     publish(driver, s, NULL);
     once_db_close(db);
     return rc;
@@ -92,13 +101,13 @@ static void could_not_start(once_job *job, int rc, const char *why)
     job->outcome = ONCE_RELEASE;
     job->started = false;
     job->run_failure = rc;
-    once_reply_reason(&job->reply, "%s", why);
+    once_reply_reason(job->reply, "%s", why);
 }
 
 static void answer(once_job *job, once_outcome outcome, const char *why)
 {
     job->outcome = outcome;
-    once_reply_reason(&job->reply, "%s", why);
+    once_reply_reason(job->reply, "%s", why);
 }
 
 /* It was ended before COMMIT, and nothing that it did remains. */
@@ -110,7 +119,7 @@ static void was_ended(once_job *job)
         return;
     }
     job->outcome = ONCE_RETRY;
-    once_reply_reason(&job->reply, "rolled back at its timeout of %s",
+    once_reply_reason(job->reply, "rolled back at its timeout of %s",
                       once_duration_format(job->item->handler->timeout_ms, limit));
 }
 
@@ -154,7 +163,7 @@ static bool judge(sql_driver *driver, connection *s, once_job *job, const once_s
     } else {
         could_not_start(job, rc, "");
         explain_denied(s, rc, fault);
-        once_reply_reason(&job->reply, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line,
+        once_reply_reason(job->reply, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line,
                           fault->text);
     }
     return false;
@@ -166,14 +175,14 @@ static bool run_statements(sql_driver *driver, connection *s, once_job *job, boo
     const once_handler_spec *handler = job->item->handler;
     const once_sql_spec *sql = once_sql_of(handler);
     const once_value *values = job->item->input;
-    assert(s->db && s->statements && sql->n_statements > 0);
+    assert(s->db && s->statements && sql->does.n > 0);
     char why[300];
-    if (!once_sql_fits(s->db, handler, values, why, sizeof why)) {
+    if (!once_sql_fits(s->db, &sql->does, values, why, sizeof why)) {
         answer(job, ONCE_DEAD, why);
         return false;
     }
-    for (size_t i = 0; i < sql->n_statements; i++) {
-        const once_sql_statement *statement = &sql->statements[i];
+    for (size_t i = 0; i < sql->does.n; i++) {
+        const once_sql_statement *statement = &sql->does.at[i];
         once_fault fault;
         int64_t rows = 0;
         const int rc = once_stmt_run(s->statements[i], values, statement->n, &rows, &fault);
@@ -223,12 +232,12 @@ static bool has_committed(sql_driver *driver, connection *s, once_job *job, bool
     if (rc == ONCE_OK) return true;
     if (!maybe ||
         once_sql_lists(handler, &fault)) { /* a state that the user's own trigger raises, and the handler names */
-        *again = judge(driver, s, job, &sql->statements[sql->n_statements - 1], rc, &fault);
+        *again = judge(driver, s, job, &sql->does.at[sql->does.n - 1], rc, &fault);
     } else {
         job->outcome = ONCE_UNKNOWN;
         if (rc == ONCE_E_COMMIT_UNKNOWN) job->run_failure = rc; /* and the next one would end the same way */
         once_reply_reason(
-            &job->reply, "%s%s",
+            job->reply, "%s%s",
             rc == ONCE_E_COMMIT_UNKNOWN ? "" : "COMMIT was sent, and its outcome is not known: ", fault.text);
     }
     return false;
@@ -247,6 +256,65 @@ static bool try_once(sql_driver *driver, connection *s, once_job *job)
     return again && !atomic_load(&s->stop);
 }
 
+/* ---- a question about one, in its thread ---- */
+
+/* Nothing was found out. */
+static void without_answer(sql_driver *driver, connection *s, once_job *job, int rc, once_fault *fault)
+{
+    const once_spec *spec = spec_of(driver);
+    const int line = once_sql_of(job->item->handler)->lookup.select.at[0].line;
+    char limit[ONCE_DURATION_TEXT];
+    job->outcome = ONCE_UNKNOWN;
+    if (atomic_load(&job->killed)) {
+        could_not_start(job, ONCE_OK, "");
+    } else if (atomic_load(&s->stop)) {
+        once_reply_reason(job->reply, "lookup: ended at its timeout of %s",
+                          once_duration_format(job->item->handler->timeout_ms, limit));
+    } else {
+        if (!once_sql_is_answer(fault) && fault->kind != ONCE_FAULT_RETRY) could_not_start(job, rc, "");
+        explain_denied(s, rc, fault);
+        once_reply_reason(job->reply, "%.*s:%d: lookup: %s", (int)spec->file.len, spec->file.data, line, fault->text);
+    }
+}
+
+/* The same question about nothing: every parameter is NULL. A SELECT that returns a row then, such as one of count(*),
+ * returns it for messages without an effect, too. */
+static int ask_about_nothing(const connection *s, const once_sql_spec *sql, int64_t *rows, once_fault *fault)
+{
+    const size_t n = sql->lookup.select.at[0].n;
+    once_value *values = calloc(n + 1, sizeof *values);
+    if (!values) {
+        *fault = (once_fault){.kind = ONCE_FAULT_RETRY, .text = "out of memory"};
+        return ONCE_E_NOMEM;
+    }
+    for (size_t i = 0; i < n; i++) values[i].type = ONCE_VALUE_NULL;
+    const int rc = once_stmt_run(s->lookup[0], values, n, rows, fault);
+    free(values);
+    return rc;
+}
+
+static void ask(sql_driver *driver, connection *s, once_job *job)
+{
+    const once_sql_spec *sql = once_sql_of(job->item->handler);
+    const once_value *values = (const once_value *)job->item->input + once_sql_count(&sql->does);
+    once_fault fault = {.kind = ONCE_FAULT_DATA};
+    int64_t rows = 0, always = 0;
+    if (!has_begun(driver, s, job)) return;
+    assert(s->lookup && sql->lookup.select.n == 1);
+    int rc = ONCE_E_MESSAGE;
+    if (once_sql_fits(s->db, &sql->lookup.select, values, fault.text, sizeof fault.text))
+        rc = once_stmt_run(s->lookup[0], values, sql->lookup.select.at[0].n, &rows, &fault);
+    if (rc == ONCE_OK && rows > 0) rc = ask_about_nothing(s, sql, &always, &fault);
+    if (rc != ONCE_OK) without_answer(driver, s, job, rc, &fault);
+    else if (always > 0)
+        answer(job, ONCE_UNKNOWN,
+               "lookup: 'select' returns a row for no message, too, and so says nothing about this "
+               "one; write 'SELECT 1 FROM ... WHERE ... = :once_idempotency_key'");
+    else if (rows > 0) answer(job, ONCE_DONE, "");
+    else answer(job, ONCE_RETRY, "lookup: the other database has no trace of it");
+    once_db_rollback(s->db);
+}
+
 static void sql_run(once_threads *threads, once_job *job)
 {
     sql_driver *driver = (sql_driver *)threads;
@@ -255,7 +323,15 @@ static void sql_run(once_threads *threads, once_job *job)
     pthread_mutex_lock(&threads->lock);
     atomic_store(&s->stop, job->ended); /* a stop was for the message before */
     pthread_mutex_unlock(&threads->lock);
-    once_sql_fill(job->item, &once_runner_options_of(threads->driver.runner)->keying);
+    const once_sql_spec *sql = once_sql_of(job->item->handler);
+    const once_keying *keying = &once_runner_options_of(threads->driver.runner)->keying;
+    once_value *values = job->item->input;
+    once_sql_fill(&sql->does, values, job->item, keying);
+    once_sql_fill(&sql->lookup.select, values + once_sql_count(&sql->does), job->item, keying);
+    if (job->item->decision.asks) {
+        ask(driver, s, job);
+        return;
+    }
     for (unsigned tries = 0; try_once(driver, s, job) && tries + 1 < TRIES; tries++)
         once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % ((uint64_t)PAUSE_MS << tries)));
 }
@@ -279,7 +355,9 @@ static void sql_close(once_threads *threads)
 {
     sql_driver *driver = (sql_driver *)threads;
     for (uint32_t i = 0; driver->connections && i < threads->driver.handler->slots; i++) {
-        once_sql_close(threads->driver.handler, driver->connections[i].statements);
+        const once_sql_spec *sql = once_sql_of(threads->driver.handler);
+        once_sql_close(&sql->does, driver->connections[i].statements);
+        once_sql_close(&sql->lookup.select, driver->connections[i].lookup);
         once_db_close(driver->connections[i].db);
     }
     free(driver->connections);

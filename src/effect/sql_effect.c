@@ -2,10 +2,13 @@
  * by sql_driver.c. */
 #include <assert.h>
 
+#include "base/ascii.h"
+#include "base/no_memory.h"
 #include "core/config_values.h"
 #include "effect/effect.h"
 #include "effect/sql_params.h"
 #include "effect/sql_statements.h"
+#include "effect/then.h"
 
 #include "base/banned.h"
 
@@ -46,10 +49,11 @@ static const once_config_field statement_fields[] = {
              "`rows`."},
 };
 
-static const once_config_section statement_section = {
+const once_config_section once_sql_statement_section = {
     .name = "a statement",
     .title = "Statement",
-    .text = "An item of `sql` is a statement, or a map that also says how many rows the statement must change or\n"
+    .text = "An item of a list of statements is a statement, or a map that also says how many rows the statement must "
+            "change or\n"
             "return.\n"
             "\n"
             "Parameters are bound, never pasted: `:name` is a top-level field of the body, `:{/a/b}` any field by\n"
@@ -89,20 +93,45 @@ static const once_config_section statement_section = {
     .n = sizeof statement_fields / sizeof *statement_fields,
 };
 
-static bool read_statement(once_config *config, const once_node *node, once_sql_statement *out)
+/* Whether each parameter names something that there is. */
+static bool check_params(once_config *config, const once_sql_statement *made, int line, bool then)
+{
+    for (size_t i = 0; i < made->n; i++) {
+        const once_sql_param *param = &made->params[i];
+        if (param->source == ONCE_SQL_RESULT && !then) {
+            once_config_wrong(config, ONCE_E_CONFIG, line,
+                              "'sql': a parameter names the result of the effect, which only 'then' has; move the "
+                              "statement there, or name a field of the message, as in ':{/id}'");
+            return false;
+        }
+        if (param->source == ONCE_SQL_PLACE && !once__config_placeholder(config, "sql", line, ':', &param->place))
+            return false;
+    }
+    return true;
+}
+
+/* The map of a statement. */
+static bool read_map(once_config *config, const once_node *node, bool then, statement *out)
+{
+    bool ok = once_config_read(config, &once_sql_statement_section, node, out);
+    const once_node *unmet = once_node_member(node, "else");
+    if (unmet && then)
+        once_config_wrong(config, ONCE_E_CONFIG, unmet->name_line,
+                          "'else' has no meaning in 'then': the effect has happened, so with another number of rows "
+                          "the message is held as unknown; remove it");
+    else if (unmet && !once_node_member(node, "rows"))
+        once_config_wrong(config, ONCE_E_CONFIG, unmet->name_line, "'else' needs 'rows'; add 'rows: 1', or remove it");
+    else return ok;
+    return false;
+}
+
+static bool read_statement(once_config *config, const once_node *node, bool then, once_sql_statement *out)
 {
     statement raw = {.rows = -1};
     once_error why = {0};
     const once_node *place = node;
     if (node->kind == ONCE_NODE_MAP) {
-        bool ok = once_config_read(config, &statement_section, node, &raw);
-        const once_node *unmet = once_node_member(node, "else");
-        if (unmet && !once_node_member(node, "rows")) {
-            once_config_wrong(config, ONCE_E_CONFIG, unmet->name_line,
-                              "'else' needs 'rows'; add 'rows: 1', or remove it");
-            ok = false;
-        }
-        if (!ok) return false;
+        if (!read_map(config, node, then, &raw)) return false;
         place = once_node_member(node, "do");
     } else if (!once_config_scalar(config, &statement_fields[0], node, &raw.text)) {
         return false;
@@ -113,20 +142,16 @@ static bool read_statement(once_config *config, const once_node *node, once_sql_
         once_config_wrong(config, ONCE_E_CONFIG, place->line, "'sql': %s", why.text);
         return false;
     }
-    for (size_t i = 0; i < out->n; i++)
-        if (out->params[i].source == ONCE_SQL_PLACE &&
-            !once__config_placeholder(config, "sql", place->line, ':', &out->params[i].place))
-            return false;
+    if (!check_params(config, out, place->line, then)) return false;
     out->rows = raw.rows;
     out->unmet = unmet_outcomes[raw.unmet];
     out->line = place->line;
     return true;
 }
 
-/* A list of statements, or one. */
-static bool read_statements(once_config *config, const once_config_field *field, const once_node *node, void *out)
+bool once_sql_read(once_config *config, const once_config_field *field, const once_node *node, bool then,
+                   once_sql_list *out)
 {
-    once_sql_spec *sql = out;
     bool list = node->kind == ONCE_NODE_LIST;
     size_t n = list ? node->count : 1;
     if (node->kind == ONCE_NODE_MAP || (list && n == 0)) {
@@ -143,10 +168,15 @@ static bool read_statements(once_config *config, const once_config_field *field,
     bool ok = true;
     size_t i = 0;
     for (const once_node *item = list ? node->first : node; i < n; item = item->next, i++)
-        ok = read_statement(config, item, &statements[i]) && ok;
-    sql->statements = statements;
-    sql->n_statements = n;
+        ok = read_statement(config, item, then, &statements[i]) && ok;
+    *out = (once_sql_list){statements, n};
     return ok;
+}
+
+/* A list of statements, or one. */
+static bool read_statements(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    return once_sql_read(config, field, node, false, &((once_sql_spec *)out)->does);
 }
 
 /* A URL, or where it is to be read from. It may contain a password, so error texts do not show it. */
@@ -164,6 +194,70 @@ static bool read_sql_url(once_config *config, const once_config_field *field, co
     return rc == ONCE_OK;
 }
 
+/* One SELECT. What it would change is rolled back, but a statement that changes something is a mistake. */
+static bool read_select(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_sql_lookup *lookup = out;
+    once_bytes text;
+    if (!once_config_scalar(config, field, node, &text) || !once_sql_read(config, field, node, false, &lookup->select))
+        return false;
+    const once_bytes sql = lookup->select.at[0].sql;
+    size_t at = 0, end;
+    while (at < sql.len && once_ascii_is_space(sql.data[at])) at++;
+    for (end = at; end < sql.len && !once_ascii_is_space(sql.data[end]); end++) continue;
+    if (once_ascii_is(sql.data + at, end - at, "select") || once_ascii_is(sql.data + at, end - at, "with")) return true;
+    once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                      "'select' must be a SELECT, not '%s'; it asks whether the effect is there, and changes nothing",
+                      once_config_show(text).text);
+    return false;
+}
+
+static const once_config_field lookup_fields[] = {
+    {.name = "select",
+     .type = ONCE_CONFIG_CUSTOM,
+     .required = true,
+     .read = read_select,
+     .shape = "a SELECT",
+     .example = "SELECT 1 FROM booked WHERE id = :once_idempotency_key",
+     .text = "The statement. A row means done, none that the attempt had no effect. Parameters are those of other "
+             "statements; `:once_idempotency_key` and `:once_key` are the same as in the attempt."},
+    {.name = "after",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once_sql_lookup, when.after_ms),
+     .min = 0,
+     .max = ONCE_CONFIG_LONGEST_MS,
+     .example = "10s",
+     .standard_text = "`10s`",
+     .text = "How long to wait before the database is asked for the first time: a COMMIT that was sent may still be "
+             "carried out."},
+    {.name = "for",
+     .type = ONCE_CONFIG_DURATION,
+     ONCE_CONFIG_AT(once_sql_lookup, when.for_ms),
+     .min = 1,
+     .max = ONCE_CONFIG_LONGEST_MS,
+     .example = "1h",
+     .standard_text = "`1h`",
+     .text = "How long the database is asked again while it does not answer. Then `unknown` decides."},
+};
+
+static const once_config_section lookup_section = {
+    .name = "'lookup'",
+    .title = "lookup of sql",
+    .text = "A SELECT in the other database that is asked what became of an attempt whose outcome is unknown. A row\n"
+            "means that it committed: the message is done. No row means that it did not, and never will: the attempt\n"
+            "counts as failed, and the message is tried again under the same idempotency key. An error means that it\n"
+            "is asked again, with growing pauses. The statement must find what this very attempt, or one before it,\n"
+            "has written: keep `:once_idempotency_key` in a column. Times are counted by the store's clock, from the\n"
+            "moment at which the unknown was recorded. The transaction of a worker that is cut off from the database\n"
+            "ends when the server notices it: `after` must be longer than that.",
+    .example = "sql:\n"
+               "  url: \"env:LEDGER_URL\"\n"
+               "  do: [\"INSERT INTO booked(id, cents) VALUES (:once_idempotency_key, :cents)\"]\n"
+               "  lookup: {select: \"SELECT 1 FROM booked WHERE id = :once_idempotency_key\", after: 5s}\n",
+    .fields = lookup_fields,
+    .n = sizeof lookup_fields / sizeof *lookup_fields,
+};
+
 static const once_config_field sql_fields[] = {
     {.name = "do",
      .type = ONCE_CONFIG_CUSTOM,
@@ -171,7 +265,7 @@ static const once_config_field sql_fields[] = {
      .read = read_statements,
      .shape = "a list of statements",
      .example = "[STATEMENT, ...]",
-     .section = &statement_section,
+     .section = &once_sql_statement_section,
      .text = "The statements."},
     {.name = "url",
      .type = ONCE_CONFIG_CUSTOM,
@@ -182,6 +276,14 @@ static const once_config_field sql_fields[] = {
      .text = "Another database: `postgres://...`, `sqlite:PATH`, or a reference to such a URL that is read at the "
              "start and never shown:"
              " `env:NAME`, `file:PATH`. Then the effect is fenced."},
+    {.name = "lookup",
+     .type = ONCE_CONFIG_SECTION,
+     ONCE_CONFIG_AT(once_sql_spec, lookup),
+     .section = &lookup_section,
+     .example = "{select: \"SELECT 1 FROM booked WHERE id = :once_idempotency_key\"}",
+     .standard_text = "none",
+     .text = "With `url`: a SELECT that is asked what became of an attempt whose outcome is unknown, before `unknown` "
+             "decides."},
 };
 
 static const once_config_section sql_section = {
@@ -194,7 +296,8 @@ static const once_config_section sql_section = {
             "their own: up to `workers` messages at a time, each on its own connection. The claim of a message is\n"
             "durable before its transaction begins. An attempt that fails before COMMIT is sent had no effect,\n"
             "and is tried again. If the reply to COMMIT does not come, or the process is killed while COMMIT is\n"
-            "under way, the outcome is unknown, and `unknown` decides. At `timeout` the statement is cancelled\n"
+            "under way, the outcome is unknown, and `lookup` or `unknown` decides. At `timeout` the statement is "
+            "cancelled\n"
             "and the transaction rolled back. While the database is away nothing is started, and no failure is\n"
             "counted. once creates no tables of its own there.",
     .example = "sql:\n"
@@ -249,20 +352,48 @@ static const once_config_field fields[] = {
              " of SQLite, SQLSTATEs of PostgreSQL."},
 };
 
+static const once_sql_spec standard = {.lookup.when = {.after_ms = 10000, .for_ms = 3600000}};
+
 static void conclude(once_handler_spec *handler)
 {
-    if (once_sql_of(handler)->url.len > 0) handler->bits |= ONCE_EFFECT_OUTSIDE;
+    const once_sql_spec *sql = once_sql_of(handler);
+    if (sql->url.len == 0) return;
+    handler->bits |= ONCE_EFFECT_OUTSIDE;
+    if (sql->lookup.select.n == 0) return;
+    handler->bits |= ONCE_EFFECT_ASKS;
+    handler->lookup = sql->lookup.when;
 }
 
 static void check(once_config *config, const once_node *map, const once_handler_spec *handler)
 {
-    const once_node *locks = once_node_member(map, "locks");
+    const once_node *locks = once_node_member(map, "locks"), *sql = once_node_member(map, "sql");
+    const once_node *lookup = sql->kind == ONCE_NODE_MAP ? once_node_member(sql, "lookup") : NULL;
     if (locks && once_handler_external(handler))
         once_config_wrong(config, ONCE_E_CONFIG, locks->name_line,
                           "'locks' is for 'sql' in the store's own database, and this one has a 'url'; remove it");
+    if (lookup && !once_handler_external(handler))
+        once_config_wrong(config, ONCE_E_CONFIG, lookup->name_line,
+                          "'lookup' needs 'url': in the store's own database the outcome is never unknown; remove it");
+    if (once_handler_external(handler) && handler->then && once_then_uses_result(handler->then))
+        once_config_wrong(config, ONCE_E_CONFIG, handler->then->line,
+                          "'then' names the result of the effect, and 'sql' has none; bind a field of the message");
 }
 
 /* --- the effect --------------------------------------------------------------------------------------------------- */
+
+/* The values of the statements, then those of the lookup. */
+static int prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
+                   once_error *err)
+{
+    const once_sql_spec *sql = once_sql_of(handler);
+    const size_t n = once_sql_count(&sql->does);
+    once_value *values = once_arena_alloc(arena, (n + once_sql_count(&sql->lookup.select)) * sizeof *values);
+    if (!values) return once_no_memory(err, "for a message");
+    const int rc = once_sql_values(&sql->does, from, arena, values, err);
+    if (rc != ONCE_OK) return rc;
+    *input = values;
+    return once_sql_values(&sql->lookup.select, from, arena, values + n, err);
+}
 
 static once_effect_shown describe(const once_handler_spec *handler)
 {
@@ -283,9 +414,10 @@ const once_effect_ops once__effect_sql = {
     .fields = fields,
     .n_fields = sizeof fields / sizeof *fields,
     .size = sizeof(once_sql_spec),
+    .standard = &standard,
     .conclude = conclude,
     .check = check,
-    .prepare = once_sql_prepare,
+    .prepare = prepare,
     .open = once_effect_driver_open_sql,
     .describe = describe,
     .secrets = secrets,

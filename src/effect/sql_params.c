@@ -107,6 +107,31 @@ static int write_place(lexer *lex, once_bytes text, bool optional, bool as_text,
     return rc == ONCE_OK ? write_param(lex, &param, err) : once_fail(err, rc, "parameter %s", why.text);
 }
 
+/* Cuts `word` off the beginning. */
+static bool cut_start(once_bytes *text, const char *word)
+{
+    const size_t len = strlen(word);
+    if (text->len < len || memcmp(text->data, word, len) != 0) return false;
+    *text = (once_bytes){text->data + len, text->len - len};
+    return true;
+}
+
+/* `inside`: "result" or "result:/a", without the mark and the type behind it. */
+static int write_result(lexer *lex, once_bytes inside, bool optional, bool as_text, once_error *err)
+{
+    once_error why = {0};
+    once_sql_param param = {.source = ONCE_SQL_RESULT, .optional = optional, .as_text = as_text};
+    once_bytes path = inside;
+    param.place.text = inside;
+    if (!cut_start(&path, "result:")) return write_param(lex, &param, err);
+    once_bytes rest = path;
+    if (!cut_start(&rest, "/") && !cut_start(&rest, "json:"))
+        return once_fail(err, ONCE_E_USAGE, "parameter ':{%.*s}' names no field of the result; write ':{result:/id}'",
+                         SHOWN(inside));
+    const int rc = once_placeholder_parse(lex->arena, path, ':', &param.place, &why);
+    return rc == ONCE_OK ? write_param(lex, &param, err) : once_fail(err, rc, "parameter %s", why.text);
+}
+
 /* A name that begins with once_. */
 static int write_ours(lexer *lex, once_bytes name, once_error *err)
 {
@@ -211,7 +236,9 @@ static int read_braces(lexer *lex, once_error *err)
     if (is_word(peek(lex, 0)))
         return once_fail(err, ONCE_E_USAGE, "text touches the parameter ':{%.*s}'; put a space behind it",
                          SHOWN(pointer));
-    return write_place(lex, pointer, optional, as_text, err);
+    once_bytes rest = pointer;
+    const bool result = cut_start(&rest, "result") && (rest.len == 0 || rest.data[0] == ':');
+    return (result ? write_result : write_place)(lex, pointer, optional, as_text, err);
 }
 
 static int read_colon(lexer *lex, once_error *err)

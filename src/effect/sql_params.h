@@ -8,6 +8,8 @@
  *              (So a field whose name ends in " as " and a word cannot be written.)
  *   :{json:/a:/b}, :{header:NAME}, :{source:NAME}, :{event:NAME}, :{coordinates}, :{hash}, :{time:/ts:5m}
  *              everything else that a template can name (core/placeholder.h), also with '?' and "as text"
+ *   :{result}, :{result:/a}    the result of the effect whose `then` the statement is, and a field of it; also with '?'
+ *              and "as text". Everywhere else they are refused by who reads the statement
  *   :once_key, :once_idempotency_key, :once_attempt    what a command has as ONCE_KEY and so on
  *   :once_body the whole body, as it came
  *              All names that begin with once_ are ours; a field with such a name is written :{/once_...}

@@ -23,30 +23,28 @@ static int compare_params(const once_sql_statement *statement, const once_stmt *
                      theirs, theirs == 1 ? "" : "s", statement->n);
 }
 
-int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_db *db, once_stmt ***out,
-                  once_error *err)
+int once_sql_open(const once_spec *spec, const once_sql_list *list, once_db *db, once_stmt ***out, once_error *err)
 {
-    assert(once_sql_of(handler)->n_statements > 0 && db && out);
-    const once_sql_spec *sql = once_sql_of(handler);
-    once_stmt **statements = calloc(sql->n_statements, sizeof *statements);
+    assert(list->n > 0 && db && out);
+    once_stmt **statements = calloc(list->n, sizeof *statements);
     if (!statements) return once_no_memory(err, "for the handlers");
-    for (size_t i = 0; i < sql->n_statements; i++) {
-        const once_sql_statement *statement = &sql->statements[i];
+    for (size_t i = 0; i < list->n; i++) {
+        const once_sql_statement *statement = &list->at[i];
         once_error why;
         int rc = once_db_prepare(db, statement->sql, &statements[i], &why);
         if (rc == ONCE_OK) rc = compare_params(statement, statements[i], &why);
         if (rc == ONCE_OK) continue;
-        once_sql_close(handler, statements);
+        once_sql_close(list, statements);
         return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line, why.text);
     }
     *out = statements;
     return ONCE_OK;
 }
 
-void once_sql_close(const once_handler_spec *handler, once_stmt **statements)
+void once_sql_close(const once_sql_list *list, once_stmt **statements)
 {
     if (!statements) return;
-    for (size_t i = 0; i < once_sql_of(handler)->n_statements; i++) once_stmt_free(statements[i]);
+    for (size_t i = 0; i < list->n; i++) once_stmt_free(statements[i]);
     free(statements);
 }
 
@@ -70,8 +68,8 @@ static int read_text(const once_parsed *from, const once_sql_param *param, once_
     return once_placeholder_text(&param->place, from, arena, &out->text, err);
 }
 
-static int read_place(const once_parsed *from, const once_sql_param *param, once_arena *arena, once_value *out,
-                      once_error *err)
+int once_sql_value(const once_parsed *from, const once_sql_param *param, once_arena *arena, once_value *out,
+                   once_error *err)
 {
     once_json_value value = {0};
     const int rc =
@@ -120,32 +118,32 @@ static once_value body_value(const once_parsed *from)
 static int read_value(const once_parsed *from, const once_sql_param *param, once_arena *arena, once_value *out,
                       once_error *err)
 {
-    if (param->source == ONCE_SQL_PLACE) return read_place(from, param, arena, out, err);
-    *out = param->source == ONCE_SQL_BODY ? body_value(from)
-                                          : (once_value){.type = ONCE_VALUE_NULL}; /* until once_sql_fill */
+    if (param->source == ONCE_SQL_PLACE) return once_sql_value(from, param, arena, out, err);
+    *out =
+        param->source == ONCE_SQL_BODY ? body_value(from) : (once_value){.type = ONCE_VALUE_NULL}; /* until it runs */
     if (param->source != ONCE_SQL_IDEMPOTENCY_KEY) return ONCE_OK;
     out->text = (once_bytes){once_arena_alloc(arena, KEY_TEXT), KEY_TEXT - 1};
     return out->text.data ? ONCE_OK : once_no_memory(err, "for a message");
 }
 
-int once_sql_prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
-                     once_error *err)
+size_t once_sql_count(const once_sql_list *list)
 {
-    assert(from->message && arena && input);
-    const once_sql_spec *sql = once_sql_of(handler);
     size_t n = 0;
-    for (size_t i = 0; i < sql->n_statements; i++) n += sql->statements[i].n;
-    once_value *values = once_arena_alloc(arena, n * sizeof *values);
-    if (!values) return once_no_memory(err, "for a message");
-    once_value *next = values;
-    for (size_t i = 0; i < sql->n_statements; i++) {
-        const once_sql_statement *statement = &sql->statements[i];
+    for (size_t i = 0; i < list->n; i++) n += list->at[i].n;
+    return n;
+}
+
+int once_sql_values(const once_sql_list *list, const once_parsed *from, once_arena *arena, once_value *out,
+                    once_error *err)
+{
+    assert(from->message && arena);
+    for (size_t i = 0; i < list->n; i++) {
+        const once_sql_statement *statement = &list->at[i];
         for (size_t k = 0; k < statement->n; k++) {
-            const int rc = read_value(from, &statement->params[k], arena, next++, err);
+            const int rc = read_value(from, &statement->params[k], arena, out++, err);
             if (rc != ONCE_OK) return rc;
         }
     }
-    *input = values;
     return ONCE_OK;
 }
 
@@ -153,34 +151,31 @@ static void fill_value(const once_item *item, const once_keying *keying, once_sq
 {
     switch (source) {
     case ONCE_SQL_PLACE:
+    case ONCE_SQL_RESULT: /* effect/then.c */
     case ONCE_SQL_BODY: break;
     case ONCE_SQL_KEY: *value = (once_value){.type = ONCE_VALUE_TEXT, .text = item->request.key}; break;
     case ONCE_SQL_IDEMPOTENCY_KEY:
         value->type = ONCE_VALUE_TEXT;
-        once_item_outward_key(keying, item, (char *)value->text.data); /* once_sql_prepare made room for it */
+        once_item_outward_key(keying, item, (char *)value->text.data); /* once_sql_values made room for it */
         break;
     case ONCE_SQL_ATTEMPT: *value = (once_value){.type = ONCE_VALUE_INTEGER, .integer = item->decision.attempt}; break;
     }
 }
 
-void once_sql_fill(once_item *item, const once_keying *keying)
+void once_sql_fill(const once_sql_list *list, once_value *values, const once_item *item, const once_keying *keying)
 {
-    assert(item->input && item->decision.attempt > 0);
-    const once_sql_spec *sql = once_sql_of(item->handler);
-    once_value *value = item->input;
-    for (size_t i = 0; i < sql->n_statements; i++) {
-        const once_sql_statement *statement = &sql->statements[i];
-        for (size_t k = 0; k < statement->n; k++) fill_value(item, keying, statement->params[k].source, value++);
+    assert(values && item->decision.attempt > 0);
+    for (size_t i = 0; i < list->n; i++) {
+        const once_sql_statement *statement = &list->at[i];
+        for (size_t k = 0; k < statement->n; k++) fill_value(item, keying, statement->params[k].source, values++);
     }
 }
 
-bool once_sql_fits(const once_db *db, const once_handler_spec *handler, const once_value *values, char *why,
-                   size_t size)
+bool once_sql_fits(const once_db *db, const once_sql_list *list, const once_value *values, char *why, size_t size)
 {
-    const once_sql_spec *sql = once_sql_of(handler);
     if (once_db_reads_numbers(db)) return true;
-    for (size_t i = 0; i < sql->n_statements; i++) {
-        const once_sql_statement *statement = &sql->statements[i];
+    for (size_t i = 0; i < list->n; i++) {
+        const once_sql_statement *statement = &list->at[i];
         for (size_t k = 0; k < statement->n; k++, values++) {
             if (values->type != ONCE_VALUE_NUMBER || values->number.survives) continue;
             const once_sql_param *param = &statement->params[k];
@@ -188,8 +183,9 @@ bool once_sql_fits(const once_db *db, const once_handler_spec *handler, const on
             const int len = name.len < 80 ? (int)name.len : 80;
             snprintf(why, size,
                      "the number in field '%.*s' does not fit in SQLite without being rounded; bind its text with "
-                     "':{%.*s%s as text}'",
-                     len, name.data, len, name.data, param->optional ? "?" : "");
+                     "':{%s%.*s%s as text}'",
+                     len, name.data, param->source == ONCE_SQL_RESULT ? "result:" : "", len, name.data,
+                     param->optional ? "?" : "");
             return false;
         }
     }
@@ -213,7 +209,7 @@ static bool listed(const once_bytes *list, size_t n, const once_fault *fault)
     return false;
 }
 
-static bool is_of_message(const once_fault *fault)
+bool once_sql_is_answer(const once_fault *fault)
 {
     return fault->kind == ONCE_FAULT_CONSTRAINT || fault->kind == ONCE_FAULT_DATA || fault->kind == ONCE_FAULT_INTERNAL;
 }
@@ -221,7 +217,7 @@ static bool is_of_message(const once_fault *fault)
 bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault)
 {
     const once_sql_spec *sql = once_sql_of(handler);
-    if (!is_of_message(fault)) return false;
+    if (!once_sql_is_answer(fault)) return false;
     return listed(sql->already, sql->n_already, fault) || listed(sql->rejected, sql->n_rejected, fault) ||
            listed(handler->retry.on, handler->retry.n_on, fault);
 }
@@ -230,7 +226,7 @@ bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, o
 {
     assert(fault->kind != ONCE_FAULT_NONE && outcome);
     const once_sql_spec *sql = once_sql_of(handler);
-    if (!is_of_message(fault)) return false;
+    if (!once_sql_is_answer(fault)) return false;
     if (listed(sql->already, sql->n_already, fault)) *outcome = ONCE_ALREADY;
     else if (listed(sql->rejected, sql->n_rejected, fault)) *outcome = ONCE_REJECTED;
     else if (listed(handler->retry.on, handler->retry.n_on, fault) || fault->kind == ONCE_FAULT_INTERNAL)

@@ -14,10 +14,19 @@
 
 #include "base/banned.h"
 
+enum { GROUP = 256 }; /* so many effects at most are handed over together */
+
 struct once_thread {
     once_threads *of;
     uint32_t number;
     pthread_t id;
+    once_reply reply; /* to the effect that it runs */
+
+    /* With the lock. */
+    pthread_cond_t call;
+    bool called;              /* it should look for a job */
+    bool failed;              /* it could not run its last effect */
+    struct once_thread *idle; /* the next one that waits for a job */
 };
 
 static void push(once_job_queue *q, once_job *j)
@@ -35,6 +44,15 @@ static once_job *pop(once_job_queue *q)
     return j;
 }
 
+/* All of `from` become the last of `q`. */
+static void append(once_job_queue *q, once_job_queue *from)
+{
+    if (!from->first) return;
+    *(q->first ? &q->last->next : &q->first) = from->first;
+    q->last = from->last;
+    from->first = NULL;
+}
+
 static bool take_out(once_job_queue *q, const once_job *which)
 {
     for (once_job **at = &q->first, *before = NULL; *at; before = *at, at = &(*at)->next) {
@@ -46,48 +64,107 @@ static bool take_out(once_job_queue *q, const once_job *which)
     return false;
 }
 
-/* With the lock: calls one thread that waits. It calls the next one itself when it has come and more is queued. So
- * functions that return at once are run by a few threads, instead of each one waking another. */
+/* ---- threads are made and called, with the lock ---- */
+
+static void *thread_main(void *arg);
+
+static bool add_thread(once_threads *threads)
+{
+    if (threads->n == threads->driver.handler->slots) return false;
+    struct once_thread *thread = &threads->list[threads->n];
+    *thread = (struct once_thread){.of = threads, .number = threads->n, .called = true};
+    pthread_cond_init(&thread->call, NULL);
+    if (pthread_create(&thread->id, NULL, thread_main, thread) == 0) {
+        threads->n++;
+        return true;
+    }
+    pthread_cond_destroy(&thread->call);
+    return false;
+}
+
+/* Calls one thread: the one that has waited for the shortest time, whose memory is most likely in the caches, or a new
+ * one. One that could not run its last effect is called last: it may have no connection while others have theirs. When
+ * a thread has come and more is queued, it calls the next one before it runs its effect. So no effect waits behind one
+ * that takes long, and functions that return at once are run by a few threads, instead of each one waking another. If
+ * no more threads can be made, effects wait for those that there are. */
 static void call_one(once_threads *threads)
 {
-    if (threads->calling || threads->waiting == 0) return;
-    threads->calling = true;
-    pthread_cond_signal(&threads->work);
+    struct once_thread *thread = threads->idle;
+    if (threads->calling || threads->ending) return;
+    if (thread) {
+        threads->idle = thread->idle;
+        thread->called = true;
+        pthread_cond_signal(&thread->call);
+    }
+    threads->calling = thread || add_thread(threads);
 }
 
 /* ---- in its own thread ---- */
 
-static once_job *wait_for_job(once_threads *threads)
+/* @locks: lock */
+static void add_idle(once_threads *threads, struct once_thread *thread)
+{
+    struct once_thread **at = &threads->idle;
+    while (thread->failed && *at) at = &(*at)->idle;
+    thread->idle = *at;
+    *at = thread;
+}
+
+/* @locks: lock */
+static once_job *wait_for_job(once_threads *threads, struct once_thread *thread)
 {
     once_job *j;
+    if (thread->called) threads->calling = thread->called = false; /* it was just made */
     while (!(j = pop(&threads->queued)) && !threads->ending) {
-        threads->waiting++;
-        pthread_cond_wait(&threads->work, &threads->lock);
-        threads->waiting--;
-        threads->calling = false;
+        add_idle(threads, thread);
+        while (!thread->called && !threads->ending) pthread_cond_wait(&thread->call, &threads->lock);
+        if (thread->called) threads->calling = thread->called = false;
     }
     if (j && threads->queued.first) call_one(threads);
     return j;
 }
 
+/* What the effect came to. The item is ours until the loop has it back. */
+static void conclude(const once_threads *threads, const once_job *j)
+{
+    once_item *item = j->item;
+    assert(item->driver == j);
+    item->outcome = once__reply_outcome(j->reply, j->outcome);
+    item->maybe_done = item->outcome == ONCE_UNKNOWN;
+    item->delay_ms = j->reply->delay_ms;
+    item->started = j->started;
+    item->run_failure = j->run_failure;
+    once_runner_output(threads->driver.runner, item, once_buf_bytes(&j->reply->result),
+                       once__reply_why(j->reply, item->outcome));
+}
+
+static void run(once_threads *threads, struct once_thread *thread, once_job *j)
+{
+    once__reply_init(&thread->reply, once_runner_options_of(threads->driver.runner)->spec->result_max);
+    j->reply = &thread->reply;
+    threads->ops->run(threads, j);
+    conclude(threads, j);
+    once__reply_release(&thread->reply);
+}
+
 static void *thread_main(void *arg)
 {
-    const struct once_thread *thread = arg;
+    struct once_thread *thread = arg;
     once_threads *threads = thread->of;
     const uint64_t one = 1;
     pthread_mutex_lock(&threads->lock);
     for (;;) {
-        once_job *j = wait_for_job(threads);
+        once_job *j = wait_for_job(threads, thread);
         if (!j) break;
         j->thread = thread->number;
         j->running = true;
         pthread_mutex_unlock(&threads->lock);
-        threads->ops->run(threads, j);
+        run(threads, thread, j);
         pthread_mutex_lock(&threads->lock);
         j->running = false;
+        thread->failed = j->run_failure != ONCE_OK;
         const bool first = !threads->done.first; /* otherwise the loop has been told */
         push(&threads->done, j);
-        threads->free++;
         while (first && write(threads->done_watch.fd, &one, sizeof one) < 0 && errno == EINTR) continue;
     }
     pthread_mutex_unlock(&threads->lock);
@@ -96,28 +173,13 @@ static void *thread_main(void *arg)
 
 /* ---- on the loop ---- */
 
-static void give_back(once_threads *threads, once_job *j)
+static void finish(once_threads *threads, once_job *j)
 {
-    assert(!j->running);
-    once__reply_release(&j->reply);
+    assert(j->item->driver == j && !j->running);
+    once_runner_finished(threads->driver.runner, j->item);
     j->item = NULL;
     j->next = threads->spare;
     threads->spare = j;
-}
-
-static void finish(once_threads *threads, once_job *j)
-{
-    once_item *item = j->item;
-    assert(item->driver == j && !j->running);
-    once_runner *runner = threads->driver.runner;
-    item->outcome = once__reply_outcome(&j->reply, j->outcome);
-    item->maybe_done = item->outcome == ONCE_UNKNOWN;
-    item->delay_ms = j->reply.delay_ms;
-    item->started = j->started;
-    item->run_failure = j->run_failure;
-    once_runner_output(runner, item, once_buf_bytes(&j->reply.result), once__reply_why(&j->reply, item->outcome));
-    once_runner_finished(runner, item);
-    give_back(threads, j);
 }
 
 static void done_ready(once_watch *watch, uint32_t events)
@@ -147,45 +209,40 @@ static once_job *new_job(once_threads *threads, once_item *item)
         j->next_of_all = threads->all;
         threads->all = j;
     }
-    const once_runner *runner = threads->driver.runner;
     atomic_store(&j->killed, false);
     j->item = item;
     j->outcome = ONCE_UNKNOWN;
     j->started = true;
     j->ended = false;
     j->run_failure = ONCE_OK;
-    j->deadline_ms = once_runner_now_ms(runner) + threads->driver.handler->timeout_ms;
-    if (j->deadline_ms < threads->look_at_ms) threads->look_at_ms = j->deadline_ms;
-    once__reply_init(&j->reply, once_runner_options_of(runner)->spec->result_max);
     return j;
 }
 
-/* False: no thread has time for one more. */
-static bool hand_over(once_threads *threads, once_job *j)
+static void refuse(once_threads *threads, once_item *item)
 {
-    pthread_mutex_lock(&threads->lock);
-    const bool found = threads->free > 0;
-    if (found) {
-        threads->free--;
-        push(&threads->queued, j);
-        call_one(threads);
-    }
-    pthread_mutex_unlock(&threads->lock);
-    return found;
+    char why[80];
+    const int len = snprintf(why, sizeof why, "no thread for %s", threads->ops->what);
+    item->run_failure = ONCE_E_UNAVAILABLE;
+    once_runner_output(threads->driver.runner, item, (once_bytes){0}, (once_bytes){why, (size_t)len});
 }
 
-/* False: none could be started. */
-static bool add_thread(once_threads *threads)
+static void hand_over(once_threads *threads)
 {
-    if (threads->n == threads->driver.handler->slots) return false;
-    struct once_thread *thread = &threads->list[threads->n];
-    *thread = (struct once_thread){.of = threads, .number = threads->n};
-    if (pthread_create(&thread->id, NULL, thread_main, thread) != 0) return false;
-    threads->n++;
+    if (threads->n_starting == 0) return;
+    const int64_t deadline_ms = once_runner_now_ms(threads->driver.runner) + threads->driver.handler->timeout_ms;
+    if (deadline_ms < threads->look_at_ms) threads->look_at_ms = deadline_ms;
+    once_job *j;
+    for (j = threads->starting.first; j; j = j->next) j->deadline_ms = deadline_ms;
     pthread_mutex_lock(&threads->lock);
-    threads->free++;
+    append(&threads->queued, &threads->starting);
+    call_one(threads);
+    if (threads->n == 0) append(&threads->starting, &threads->queued);
     pthread_mutex_unlock(&threads->lock);
-    return true;
+    while ((j = pop(&threads->starting))) {
+        refuse(threads, j->item);
+        finish(threads, j);
+    }
+    threads->n_starting = 0;
 }
 
 static void threads_start(once_effect_driver *base, once_item *item)
@@ -193,14 +250,14 @@ static void threads_start(once_effect_driver *base, once_item *item)
     assert(item->handler == base->handler);
     once_threads *threads = (once_threads *)base;
     once_job *j = new_job(threads, item);
-    if (j) item->driver = j;
-    if (j && (hand_over(threads, j) || (add_thread(threads) && hand_over(threads, j)))) return;
-    char why[80];
-    const int len = snprintf(why, sizeof why, "no thread for %s", threads->ops->what);
-    if (j) give_back(threads, j);
-    item->run_failure = ONCE_E_UNAVAILABLE;
-    once_runner_output(base->runner, item, (once_bytes){0}, (once_bytes){why, (size_t)len});
-    once_runner_finished(base->runner, item);
+    if (!j) {
+        refuse(threads, item);
+        once_runner_finished(base->runner, item);
+        return;
+    }
+    item->driver = j;
+    push(&threads->starting, j);
+    if (++threads->n_starting == GROUP) hand_over(threads); /* the others with the tick */
 }
 
 static void threads_kill(once_effect_driver *base, once_item *item)
@@ -208,22 +265,22 @@ static void threads_kill(once_effect_driver *base, once_item *item)
     assert(((once_job *)item->driver)->item == item);
     once_threads *threads = (once_threads *)base;
     once_job *j = item->driver;
+    hand_over(threads); /* it may be among those */
+    if (item->driver != j) return;
     atomic_store(&j->killed, true);
     pthread_mutex_lock(&threads->lock);
     const bool waits = take_out(&threads->queued, j);
-    if (waits) threads->free++;
-    else if (j->running) j->deadline_ms = threads->ops->end(threads, j, once_runner_now_ms(base->runner));
+    if (!waits && j->running) j->deadline_ms = threads->ops->end(threads, j, once_runner_now_ms(base->runner));
     pthread_mutex_unlock(&threads->lock);
     if (j->deadline_ms < threads->look_at_ms) threads->look_at_ms = j->deadline_ms;
-    if (!waits) return;
-    once_runner_finished(base->runner, item);
-    give_back(threads, j);
+    if (waits) finish(threads, j);
 }
 
 static int64_t threads_tick(once_effect_driver *base, int64_t now_ms)
 {
     once_threads *threads = (once_threads *)base;
     int64_t next_ms = ONCE_NEVER;
+    hand_over(threads);
     if (now_ms < threads->look_at_ms) return threads->look_at_ms;
     for (once_job *j = threads->all; j; j = j->next_of_all) { /* no more than there are slots */
         if (!j->item) continue;
@@ -252,25 +309,26 @@ static void threads_close(once_effect_driver *base)
     }
     threads->queued.first = NULL;
     threads->ending = true;
-    pthread_cond_broadcast(&threads->work);
+    for (uint32_t i = 0; i < threads->n; i++) pthread_cond_signal(&threads->list[i].call);
     pthread_mutex_unlock(&threads->lock);
-    for (uint32_t i = 0; i < threads->n; i++) pthread_join(threads->list[i].id, NULL);
+    for (uint32_t i = 0; i < threads->n; i++) {
+        pthread_join(threads->list[i].id, NULL);
+        pthread_cond_destroy(&threads->list[i].call);
+    }
     for (once_job *j = threads->all, *next; j; j = next) {
         next = j->next_of_all;
-        once__reply_release(&j->reply);
         free(j);
     }
     const int fd = threads->done_watch.fd;
     once_runner_unwatch(base->runner, &threads->done_watch);
     if (fd >= 0) close(fd);
     pthread_mutex_destroy(&threads->lock);
-    pthread_cond_destroy(&threads->work);
     free(threads->list);
     threads->ops->close(threads);
 }
 
 static const once_effect_driver_ops threads_ops = {
-    .start = threads_start, .kill = threads_kill, .tick = threads_tick, .close = threads_close};
+    .start = threads_start, .ask = threads_start, .kill = threads_kill, .tick = threads_tick, .close = threads_close};
 
 int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_runner *runner,
                       const once_handler_spec *handler, once_error *err)
@@ -280,8 +338,7 @@ int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_r
     threads->driver = (once_effect_driver){.ops = &threads_ops, .handler = handler, .runner = runner};
     threads->ops = ops;
     threads->look_at_ms = ONCE_NEVER;
-    pthread_mutex_init(&threads->lock, NULL); /* neither can fail here */
-    pthread_cond_init(&threads->work, NULL);
+    pthread_mutex_init(&threads->lock, NULL); /* cannot fail here */
     threads->list = calloc(handler->slots, sizeof *threads->list);
     threads->done_watch = (once_watch){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = done_ready};
     int rc = threads->list ? ONCE_OK : once_no_memory(err, "for the handlers");

@@ -17,10 +17,10 @@ typedef struct once_job {
     once_item *item;
     atomic_bool killed;   /* it should end: its lease is lost, or the runner closes */
     once_outcome outcome; /* the four that `run` fills; the others are there already */
-    once_reply reply;
-    bool started;    /* true, unless `run` clears it */
-    int run_failure; /* as in the item */
-    uint32_t thread; /* that it is in; 0, 1... */
+    once_reply *reply;    /* of the thread that it is in */
+    bool started;         /* true, unless `run` clears it */
+    int run_failure;      /* as in the item */
+    uint32_t thread;      /* that it is in; 0, 1... */
 
     /* Of threads.c. */
     bool running;        /* with the lock: it is in a thread */
@@ -31,7 +31,7 @@ typedef struct once_job {
 
 typedef struct once_threads_ops {
     const char *what;                                  /* "the callback", for reasons */
-    void (*run)(once_threads *threads, once_job *job); /* in the thread */
+    void (*run)(once_threads *threads, once_job *job); /* in the thread; a question (decision.asks), too */
     /* On the loop, with the lock, while the job is in its thread: it is past its deadline, or was killed. Does not
      * wait. Returns when to be called again should it still run; ONCE_NEVER: not. */
     int64_t (*end)(once_threads *threads, once_job *job, int64_t now_ms);
@@ -46,18 +46,20 @@ typedef struct once_job_queue {
 struct once_threads { /* first member of each kind */
     once_effect_driver driver;
     const once_threads_ops *ops;
-    once_job *spare, *all; /* the loop's */
-    int64_t look_at_ms;    /* no job is past its deadline before this time; the loop's, too */
     once_watch done_watch;
-    struct once_thread *list;
-    uint32_t n;
+    struct once_thread *list; /* room for as many as there are slots */
+
+    /* The loop's. */
+    once_job *spare, *all;
+    once_job_queue starting; /* they are handed over together: the lock and the clock are needed once for all */
+    uint32_t n_starting;
+    int64_t look_at_ms; /* no job is past its deadline before this time */
 
     pthread_mutex_t lock; /* protects what follows, and what a driver puts behind this struct */
-    pthread_cond_t work;
     once_job_queue queued, done;
-    uint32_t free;    /* threads without a job, less the jobs that wait for one */
-    uint32_t waiting; /* threads that wait for a job */
-    bool calling;     /* one of them was called, and has not come yet */
+    uint32_t n;               /* threads; they are made when they are needed */
+    struct once_thread *idle; /* those that wait for a job; the last one that began to is the first */
+    bool calling;             /* one was called, and has not come yet */
     bool ending;
 };
 

@@ -93,8 +93,13 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
 static once_bytes reason_of(once_work *work)
 {
     once_decision met = work->decision;
+    once_first first;
     const once_bytes content = work->delivery->content;
-    if (content.len) met.first.body = (once_bytes){0};
+    if (content.len && met.first) {
+        first = *met.first;
+        first.body = (once_bytes){0};
+        met.first = &first;
+    }
     const once_refused what = {.request = &work->plan.request,
                                .content = content.len ? content : work->plan.message.body,
                                .sent_unit = ONCE_UNIT_MS};

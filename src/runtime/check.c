@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/duration.h"
+#include "core/retry.h"
 #include "runtime/config_preset.h"
 #include "runtime/known_store.h"
 #include "runtime/runtime.h"
@@ -105,7 +106,7 @@ static void promise_of(const once_spec *spec, const once_handler_spec *h, bool d
     const char *kept = !durable   ? "everything is lost when the process ends"
                        : external ? "never lost"
                                   : "effect and outcome commit in one transaction";
-    const char *end = "", *asks = "";
+    const char *end = "", *asks = "", *then = h->then ? "; its 'then' commits together with the outcome" : "";
     if (h->natural)
         kept = spec->version
                    ? "only the version of its lane is remembered: an older one is stale, an equal one runs again"
@@ -115,7 +116,7 @@ static void promise_of(const once_spec *spec, const once_handler_spec *h, bool d
               : h->natural ? "; an attempt with an unknown outcome runs again"
                            : "; an attempt with an unknown outcome runs again with the same idempotency key";
     if (once_handler_asks(h)) asks = ", unless the lookup finds its effect";
-    snprintf(out, size, "%s: %s%s%s", once_effect_mode(h), kept, end, asks);
+    snprintf(out, size, "%s: %s%s%s%s", once_effect_mode(h), kept, then, end, asks);
 }
 
 /* Writes a URL without its password, or with the reference that the file has. */
@@ -179,16 +180,23 @@ static const char *budget_of(const once_retry *retry, char *out, size_t size)
     return out;
 }
 
-/* How long all retries of a message may take: until the attempts or the time are used up, whichever comes first. */
-int64_t once__retry_horizon_ms(const once_retry *retry)
+/* What pauses it (core/gate.h), and its rate. */
+static void find_gate(const once_handler_spec *h, const char *topic, once_finding *report, void *user)
 {
-    int64_t horizon_ms = 0, bound_ms = retry->min_ms, until_ms = INT64_MAX;
-    if (retry->for_ms > 0 && __builtin_add_overflow(retry->for_ms, retry->max_ms, &until_ms)) until_ms = INT64_MAX;
-    for (uint32_t k = 1; k < retry->attempts && horizon_ms < until_ms; k++) {
-        if (__builtin_add_overflow(horizon_ms, bound_ms, &horizon_ms)) return INT64_MAX;
-        bound_ms = bound_ms > retry->max_ms / 2 ? retry->max_ms : bound_ms * 2;
-    }
-    return horizon_ms < until_ms ? horizon_ms : until_ms;
+    const once_gate_spec *gate = &h->gate;
+    char breaker[120] = "", dead[120] = "", rate[80] = "", time[ONCE_DURATION_TEXT], text[400];
+    if (gate->breaker.of)
+        snprintf(breaker, sizeof breaker,
+                 ", or when %u%% of its last %u outcomes, all within %s, are failures (breaker)", gate->breaker.share,
+                 gate->breaker.of, once_duration_format(gate->breaker.within_ms, time));
+    if (gate->dead_share)
+        snprintf(dead, sizeof dead, ", or when %u%% of its last %d are dead letters for one reason (dead_limit)",
+                 gate->dead_share, ONCE_DEAD_OUTCOMES);
+    if (gate->rate.n)
+        snprintf(rate, sizeof rate, "; at most %u messages begin in %s (rate)", gate->rate.n,
+                 once_duration_format(gate->rate.per_ms, time));
+    snprintf(text, sizeof text, "paused when its effects cannot work%s%s%s", breaker, dead, rate);
+    report(user, topic, text, false);
 }
 
 static void find_handlers(const once_spec *spec, once_parts *parts, once_finding *report, void *user)
@@ -214,6 +222,7 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
                      budget_of(&h->retry, budget, sizeof budget));
         }
         report(user, topic, text, false);
+        if (once_handler_runs(h)) find_gate(h, topic, report, user);
         if (once_handler_runs(h) && !h->natural) {
             report(user, topic, once__key_catches(spec, h->key), false);
             if (once__key_doubt(spec, h, text, sizeof text)) report(user, topic, text, true);
@@ -291,7 +300,7 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
         const once_handler_spec *h = &spec->handlers[i];
         if (!once__remembers(spec, h) || h->remember_ms == ONCE_FOREVER) continue;
         any = true;
-        const int64_t horizon = once__retry_horizon_ms(&h->retry);
+        const int64_t horizon = once_retry_horizon_ms(&h->retry);
         if (h->remember_ms < horizon) {
             snprintf(
                 text, sizeof text,

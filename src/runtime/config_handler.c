@@ -164,6 +164,16 @@ static void check_fit(once_config *config, const once_node *node, const once_han
                    once_handler_runs(handler) ? ": effects in the store's own database are never unknown" : "");
     if (!once_handler_runs(handler)) misfit(config, node, "natural", why);
     if (!once_handler_external(handler)) misfit(config, node, "unknown", why);
+    if (!once_handler_external(handler))
+        misfit(config, node, "then",
+               once_handler_runs(handler)
+                   ? "is for effects outside of the store: this one commits with its outcome, so "
+                     "write these statements behind the others in 'sql'"
+                   : "has no meaning without an effect");
+    if (!once_handler_external(handler)) misfit(config, node, "breaker", "is for effects outside of the store");
+    if (!once_handler_external(handler)) misfit(config, node, "workers", "is for effects outside of the store");
+    if (!once_handler_runs(handler)) misfit(config, node, "dead_limit", why);
+    if (!once_handler_runs(handler)) misfit(config, node, "rate", why);
     const once_node *retry = once_node_member(node, "retry");
     const once_node *on = retry && retry->kind == ONCE_NODE_MAP ? once_node_member(retry, "on") : NULL;
     if (on && once_handler_runs(handler) && !(handler->bits & ONCE_EFFECT_FAULTS))
@@ -199,6 +209,9 @@ static void conclude(const once_spec *spec, once__handler *handler, bool unknown
 {
     once_handler_spec *h = &handler->spec;
     if (!once_handler_runs(h)) h->natural = false;
+    if (!once_handler_runs(h)) h->gate = (once_gate_spec){0};
+    if (!once_handler_external(h)) h->gate.breaker = (once_breaker){0};
+    if (!once_handler_external(h)) h->slots = 0;
     if (!once_handler_external(h)) return;
     h->hold = handler->unknown == ONCE__UNKNOWN_HOLD && (unknown_said || !h->natural);
     if (h->slots == 0) h->slots = spec->workers;
@@ -227,6 +240,7 @@ static void read_handler(once_config *config, const once_node *root, const once_
     check_one_effect(config, node, h, found); /* after the fields: a misspelt name is reported first */
     if (h->effect) {
         if (h->effect->conclude) h->effect->conclude(h);
+        if (h->then) h->bits |= ONCE_EFFECT_THEN;
         check_fit(config, node, h);
         if (h->effect->check) h->effect->check(config, node, h);
         if (once_handler_external(h)) check_lease(config, root, node, pipeline->spec.store_url, h);

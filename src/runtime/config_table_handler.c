@@ -2,6 +2,7 @@
 #include <assert.h>
 
 #include "effect/effect.h"
+#include "effect/then.h"
 #include "runtime/config_tables.h"
 
 #include "base/banned.h"
@@ -10,6 +11,11 @@ static const char as_pipeline[] = "as the pipeline's";
 
 const once_config_word once__unknown_words[] = {
     [ONCE__UNKNOWN_HOLD] = {"hold", NULL}, [ONCE__UNKNOWN_RETRY] = {"retry", NULL}, {NULL, NULL}};
+
+static bool read_then(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    return once_then_read(config, field, node, &((once__handler *)out)->spec.then);
+}
 
 #define INHERITED(type, member) ONCE_CONFIG_AT(type, member), .standard_text = as_pipeline
 
@@ -63,7 +69,8 @@ static const once_config_field handler_fields[] = {
      INHERITED(once__handler, unknown),
      .words = once__unknown_words,
      .example = "retry",
-     .text = "Only for `exec`, `callback` and `sql` with `url`: what happens to an attempt with an unknown outcome."},
+     .text = "Only for `exec`, `http`, `callback` and `sql` with `url`: what happens to an attempt with an unknown "
+             "outcome."},
     {.name = "lease",
      .type = ONCE_CONFIG_DURATION,
      INHERITED(once__handler, spec.lease_ms),
@@ -84,10 +91,51 @@ static const once_config_field handler_fields[] = {
      .section = &once__retry_section,
      .example = "{attempts: 3}",
      .text = "What happens after a failure that may pass; parts that are not set are the pipeline's."},
-    LATER_EFFECT("http"),
+    {.name = "then",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = read_then,
+     .shape = "a map with `sql`",
+     .example = "{sql: [STATEMENT, ...]}",
+     .standard_text = "nothing",
+     .section = &once_then_section,
+     .text =
+         "For effects outside of the store: SQL in the store's own database that commits together with the outcome, "
+         "when the effect is done."},
+    {.name = "breaker",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_breaker,
+     INHERITED(once__handler, spec.gate.breaker),
+     .shape = "map, `on` or `off`",
+     .section = &once__breaker_section,
+     .example = "off",
+     .text = "Only for effects outside of the store: when so many of them fail, the handler is held up and probed."},
+    {.name = "dead_limit",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_dead_limit,
+     INHERITED(once__handler, spec.gate.dead_share),
+     .shape = "1% to 100%, or `off`",
+     .example = "50%",
+     .text = "When so many of its last 200 messages become dead letters for one reason, the handler is held up and "
+             "probed."},
+    {.name = "rate",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_rate,
+     ONCE_CONFIG_AT(once__handler, spec.gate.rate),
+     .shape = "number/s, number/m or number/h",
+     .example = "100/s",
+     .standard_text = "any",
+     .text = "How many of its messages may begin, in each process that runs the pipeline. After a quiet time up to a "
+             "second's worth begins at once. Replayed messages count, too."},
+    {.name = "workers",
+     .type = ONCE_CONFIG_INTEGER,
+     INHERITED(once__handler, spec.slots),
+     .min = 1,
+     .max = 1024,
+     .example = "8",
+     .text = "How many effects of this handler one run may have under way at a time. Only for effects outside of the "
+             "store, and not for those that have a `window` (`http`, `mode: stream`)."},
     LATER_EFFECT("forward"),
     LATER_FIELD("emit", "write to a table of your own in 'sql'"),
-    LATER_FIELD("then", "do it in the effect itself"),
     LATER_FIELD("stale", "use 'rows: 1, else: stale' in a statement, or exit code 67 of a command"),
     LATER_FIELD("saga", "remove it"),
 };
@@ -123,15 +171,17 @@ static const once_config_field *field_of_effect(size_t i, void *out, void **plac
 const once_config_section once__handler_section = {
     .name = "a handler",
     .title = "Handler",
-    .text = "What happens to a message: exactly one effect (`sql`, `exec`, `callback` or `dead`), and the settings "
-            "that differ from the pipeline.\n"
-            "`sql` is atomic: effect and outcome commit in one transaction. `exec`, `callback` and `sql` with `url` "
-            "run outside of the store,\n"
-            "between two transactions, and are therefore fenced: no message is lost, every attempt has the same "
-            "idempotency key and a higher\n"
-            "attempt number, and an attempt with an unknown outcome is held or repeated, depending on `unknown`. `once "
-            "check` prints the mode of\n"
-            "each handler.",
+    .text =
+        "What happens to a message: exactly one effect (`sql`, `exec`, `http`, `callback` or `dead`), and the settings "
+        "that differ from the pipeline.\n"
+        "`sql` is atomic: effect and outcome commit in one transaction. `exec`, `http`, `callback` and `sql` with "
+        "`url` "
+        "run outside of the store,\n"
+        "between two transactions, and are therefore fenced: no message is lost, every attempt has the same "
+        "idempotency key and a higher\n"
+        "attempt number, and an attempt with an unknown outcome is held or repeated, depending on `unknown`. `once "
+        "check` prints the mode of\n"
+        "each handler.",
     .example = "handlers:\n"
                "  payment.received:\n"
                "    sql:\n"

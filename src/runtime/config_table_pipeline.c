@@ -188,7 +188,8 @@ static const once_config_field pipeline_fields[] = {
      ONCE_CONFIG_AT(once_config_pipeline, common.unknown),
      .words = once__unknown_words,
      .standard = "hold",
-     .text = "What happens to an attempt of `exec`, `callback` or `sql` with `url` whose outcome is unknown (killed, "
+     .text = "What happens to an attempt of `exec`, `http`, `callback` or `sql` with `url` whose outcome is unknown "
+             "(killed, "
              "no answer, lease lost). `hold`: it waits for `once resolve`. `retry`: it runs again with the same "
              "idempotency key and counts as a failure. The default is `retry` for `natural` handlers."},
     {.name = "drain",
@@ -206,14 +207,36 @@ static const once_config_field pipeline_fields[] = {
      .max = DAY_MS,
      .standard = "30s",
      .text = "How long a run with a finite source keeps trying before it gives up, if the server of the store is "
-             "away, its disk is full, or effects outside of the store cannot be started. Runs with other sources try"
-             " without limit, and fetch nothing while the store is away or full."},
+             "away, its disk is full, or only messages of paused handlers are left; handlers that are paused by their "
+             "`breaker` have at least as long as all their retries would take (`retry`). Runs with other sources try "
+             "without limit, and fetch nothing while the store is away or full."},
     {.name = "retry",
      .type = ONCE_CONFIG_SECTION,
      ONCE_CONFIG_AT(once_config_pipeline, common.spec.retry),
      .section = &once__retry_section,
      .example = "{attempts: 12, backoff: 200ms..1m}",
      .text = "What happens after a failure that may pass."},
+    {.name = "breaker",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_breaker,
+     ONCE_CONFIG_AT(once_config_pipeline, common.spec.gate.breaker),
+     .shape = "map, `on` or `off`",
+     .section = &once__breaker_section,
+     .example = "off",
+     .standard = "on",
+     .text = "When so many effects outside of the store fail, their handler is held up and probed."},
+    {.name = "dead_limit",
+     .type = ONCE_CONFIG_CUSTOM,
+     .read = once__read_dead_limit,
+     ONCE_CONFIG_AT(once_config_pipeline, common.spec.gate.dead_share),
+     .shape = "1% to 100%, or `off`",
+     .example = "off",
+     .standard = "50%",
+     .text = "When so many of the last 200 messages of a handler become dead letters for one reason (a misspelt field, "
+             "a missing column), the handler is at fault, and not the messages: it is held up and probed, as with "
+             "`breaker`, and no more of them are buried for that reason. Conflicts, messages that are too old or have "
+             "no key, and unknowns (also those of a `then` that fails) do not count. Reasons are compared without "
+             "numbers and quoted values."},
     {.name = "order",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__read_template,

@@ -7,6 +7,7 @@
  *   config_table_lane.c      version, gap, on_dead
  *   config_table_time.c      time
  *   config_table_batch.c     batch, waiting_max
+ *   config_table_gate.c      breaker, dead_limit, rate
  * Sources and effects have tables of their own. */
 #ifndef ONCE_RUNTIME_CONFIG_TABLES_H
 #define ONCE_RUNTIME_CONFIG_TABLES_H
@@ -31,7 +32,7 @@
     }
 
 extern const once_config_section once__retry_section, once__version_section, once__time_section, once__gap_section,
-    once__batch_section, once__waiting_max_section;
+    once__batch_section, once__waiting_max_section, once__breaker_section;
 extern const once_config_word once__on_dead_words[], once__unknown_words[];
 
 /* Readers, as once_config_field has them. config_readers.c: */
@@ -46,5 +47,8 @@ bool once__read_node(once_config *config, const once_config_field *field, const 
 bool once__read_version(once_config *config, const once_config_field *field, const once_node *node, void *out);
 bool once__read_time(once_config *config, const once_config_field *field, const once_node *node, void *out);
 bool once__read_waiting_max(once_config *config, const once_config_field *field, const once_node *node, void *out);
+bool once__read_breaker(once_config *config, const once_config_field *field, const once_node *node, void *out);
+bool once__read_dead_limit(once_config *config, const once_config_field *field, const once_node *node, void *out);
+bool once__read_rate(once_config *config, const once_config_field *field, const once_node *node, void *out);
 
 #endif

@@ -147,7 +147,7 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     const int rc = x->store->ops->extend(x->store, requests, a->n, ours, err);
     for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) {
         a->items[i]->granted = ours[i];
-        if (!ours[i] && !a->n_extend)
+        if (!ours[i] && !a->n_extend && !a->items[i]->returned) /* of one that is back, its settlement tells more */
             once__log_fenced(x, a->items[i],
                              "its lease expired, and another worker may have claimed it; its effect is not committed");
     }
@@ -332,6 +332,7 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
     /* What was settled and leaves nothing moves the cursor; that is written only beside a record that did not go back.
      */
     const bool renews = x->worker && (x->wrote || (x->settled && a->n_last));
+    x->settled += a->ended;
     if (x->worker) x->worker->done += x->settled;
     const int rc = commit_batch(x, a, renews, err);
     if (rc != ONCE_OK) {
@@ -339,7 +340,7 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
         if (x->worker) x->worker->done -= x->settled;
         return rc;
     }
-    if (renews) once_worker_kept(x->worker);
+    if (renews) once__renewed(x);
     once_message_log_write(&x->log);
     once_message_log_clear(&x->log_in_doubt);
     a->renewed = renews;
@@ -356,6 +357,28 @@ static void explain_denied(const once_executor *x, once_action *a)
     if (a->status != ONCE_E_DENIED || !x->store->ops->inspect) return;
     x->store->ops->rollback(x->store);
     if (x->store->ops->inspect(x->store, &why) == ONCE_E_DENIED) a->error = why;
+}
+
+static void note_denied(once_executor *x, const once_action *a)
+{
+    for (size_t i = 0; i < a->n && !x->denied; i++)
+        if (a->items[i]->run_failure == ONCE_E_DENIED) x->denied = a->items[i];
+}
+
+/* Permission was denied to an effect of the transaction that was committed: its reason says in addition what the owner
+ * can do, as `once check` says it. */
+static void advise_denied(once_executor *x)
+{
+    static const char advice[] = "; let the owner run: ";
+    once_item *item = x->denied;
+    once_error why, whole;
+    assert(!x->in_tx);
+    x->denied = NULL;
+    if (!item || !x->store->ops->inspect || x->store->ops->inspect(x->store, &why) != ONCE_E_DENIED) return;
+    const char *from = strstr(why.text, advice);
+    if (!from || !memmem(item->failure.data, item->failure.len, why.text, (size_t)(from - why.text))) return;
+    (void)once_fail(&whole, ONCE_E_DENIED, "%.*s%s", (int)item->failure.len, item->failure.data, from);
+    (void)once_arena_copy(&x->arena, (once_bytes){whole.text, strlen(whole.text)}, &item->failure);
 }
 
 void once_execute_store(once_executor *x, once_action *a)
@@ -376,6 +399,7 @@ void once_execute_store(once_executor *x, once_action *a)
         if (x->facts) x->facts->transaction++;
         x->wrote = false;
         x->settled = 0;
+        x->denied = NULL;
         a->status = do_begin(x, a, err);
         x->in_tx = a->tx_open;
         break;
@@ -385,6 +409,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_RUN:
         assert(x->in_tx && a->n > 0);
         a->status = x->run(x->user, a->items, a->n, a->careful, a->blame, &x->arena, &a->failed, err);
+        if (a->status == ONCE_OK) note_denied(x, a);
         break;
     case ONCE_ACT_SETTLE: a->status = do_settle(x, a, err); break;
     case ONCE_ACT_ACCEPT: a->status = do_accept(x, a, err); break;
@@ -392,6 +417,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_COMMIT:
         a->status = do_commit(x, a, err);
         x->in_tx = a->tx_open;
+        if (a->status == ONCE_OK) advise_denied(x);
         break;
     case ONCE_ACT_ROLLBACK:
         x->store->ops->rollback(x->store);
@@ -401,7 +427,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_TAKE: a->status = once__do_take(x, a, err); break;
     case ONCE_ACT_COUNT: a->status = do_count(x, a, err); break;
     case ONCE_ACT_STATS: a->status = once__do_stats(x, a, err); break;
-    case ONCE_ACT_RENEW: a->status = once__do_renew(x, err); break;
+    case ONCE_ACT_RENEW: a->status = once__do_renew(x, a, err); break;
     case ONCE_ACT_SWEEP: a->status = do_sweep(x, a, err); break;
     case ONCE_ACT_SEEK:
         assert(x->source && x->source->ops->seek && x->facts);

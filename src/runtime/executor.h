@@ -63,11 +63,16 @@ typedef struct once_executor {
     bool in_tx;
     bool wrote;                    /* something, so that the worker's record is renewed with it */
     uint64_t settled;              /* messages */
+    once_item *denied;             /* permission was denied to its effect; the first one, or NULL */
     once_message_log log;          /* E2 */
     once_message_log log_in_doubt; /* E2 */
     once_unconfirmed unconfirmed;  /* log lines in doubt of verbs that commit by themselves (take, lapse) */
     once_arena arena;              /* results and reasons; until the next BEGIN */
     once_arena scratch;            /* until the next action */
+
+    /* handlers of this worker that are held up, to be written with its record; and what was written last */
+    once_paused paused;
+    uint64_t paused_version; /* of what was written last */
 
     /* workers that are gone, expired claims, and claims that the run waits for (waiting.c, executor_due.c) */
     once_gone gone;
@@ -106,6 +111,21 @@ int once__take_over(once_backend *store, once_bytes consumer, const once_worker 
 /* The same every ten seconds, or every second when a claim is in the way. Outside of a transaction. True: some
  * ended. */
 bool once__look_for_gone(once_executor *executor, bool in_the_way);
+
+/* --- paused.c: handlers that are held up --- */
+
+/* A line of once_paused. */
+typedef struct once_paused_line {
+    int64_t since_ms, next_ms; /* wall clock; next_ms: no probe before */
+    uint64_t probes;           /* that have ended */
+    once_bytes cause;          /* once_gate_hold_name */
+    once_bytes handler, reason;
+} once_paused_line;
+/* The next line of the text, which begins at *text and ends with a zero; false: there is none. */
+bool once__paused_next(const char **text, once_paused_line *out);
+/* "paused: payment.requested for 12s, next try in 4s (permission denied)", as of this time of the wall clock; without
+ * one (ONCE_NO_TIME) "paused: payment.requested (permission denied)". Empty: none is. */
+void once__paused_text(const once_paused *paused, int64_t wall_ms, char *out, size_t size);
 
 /* --- fetch_pause.c: waiting_max --- */
 

@@ -18,7 +18,8 @@ const once_request **once__requests_of(once_executor *x, const once_action *a);
 void once__note_times(once_executor *x, const once_request *const *requests, size_t n);
 int once__keep_items(once_executor *x, const once_action *a, once_error *err);
 int once__keep_facts(once_executor *x, const once_action *a, bool renews, once_error *err);
-int once__do_renew(once_executor *x, once_error *err);
+int once__do_renew(once_executor *x, const once_action *a, once_error *err);
+void once__renewed(once_executor *x); /* the commit that renewed the worker's record has succeeded */
 
 /* executor_log.c */
 void once__note(once_executor *x, once_log_level level, const char *event, const once_item *item, once_bytes reason);

@@ -99,19 +99,29 @@ static void take_rate(once_executor *x)
 static int renew(once_executor *x, once_error *err)
 {
     take_rate(x);
-    return once_worker_renew(x->worker, x->store, err);
+    const int rc = once_worker_renew(x->worker, x->store, err);
+    if (rc != ONCE_OK || x->paused.version == x->paused_version) return rc;
+    return once_worker_pauses(x->worker, x->store, &x->paused, err);
 }
 
-int once__do_renew(once_executor *x, once_error *err)
+void once__renewed(once_executor *x)
+{
+    once_worker_kept(x->worker);
+    x->paused_version = x->paused.version;
+}
+
+int once__do_renew(once_executor *x, const once_action *a, once_error *err)
 {
     assert(!x->in_tx);
     if (!x->worker) return ONCE_OK;
     int rc = x->store->ops->begin(x->store, err);
     if (rc != ONCE_OK) return rc;
+    x->worker->done += a->ended;
     rc = renew(x, err);
     if (rc == ONCE_OK) rc = x->store->ops->commit(x->store, err);
     else x->store->ops->rollback(x->store);
-    if (rc == ONCE_OK) once_worker_kept(x->worker);
+    if (rc == ONCE_OK) once__renewed(x);
+    else x->worker->done -= a->ended;
     return rc;
 }
 

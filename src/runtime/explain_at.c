@@ -50,7 +50,7 @@ static int read_again(once_pipeline *pipeline, once_backend *store, once_bytes p
     once_store_facts facts;
     once__store_facts_init(&facts, store, pipeline->spec->consumer);
     *out = NULL;
-    int rc = once_source_open(pipeline->spec, pipeline->env, ONCE_OPEN_LOOK, &source, err);
+    int rc = once_source_open(pipeline->spec, pipeline->env, ONCE_OPEN_LOOK, (once_cancel){0}, &source, err);
     if (rc != ONCE_OK) return rc;
     rc = source->ops->look(source, (once_coordinates){.place = place, .point = point}, &facts.base, err);
     if (rc == ONCE_OK) rc = read_until(source, place, point, batch, out, err);

@@ -28,7 +28,7 @@ int once_pipeline_lag(once_pipeline *pipeline, once_lag_visit *visit, void *user
     once_source *source = NULL;
     if (kind->ops && !kind->ops->backlog)
         return once_fail(err, ONCE_E_UNSUPPORTED, "source '%s' has no broker that knows what is left", kind->name);
-    int rc = once_source_open(pipeline->spec, pipeline->env, ONCE_OPEN_CHECK, &source, err);
+    int rc = once_source_open(pipeline->spec, pipeline->env, ONCE_OPEN_CHECK, (once_cancel){0}, &source, err);
     if (rc != ONCE_OK) return rc;
     if (source->ops->backlog) rc = source->ops->backlog(source, ANSWER_MS, on_left, &v, err);
     else rc = once_fail(err, ONCE_E_UNSUPPORTED, "source '%s' does not tell what is left", kind->name);

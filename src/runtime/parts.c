@@ -19,11 +19,23 @@ int once__at_line(const once_pipeline *pipeline, int line, int rc, const once_er
 
 once_db *once__store_db(once_backend *store) { return store->ops->db ? store->ops->db(store) : NULL; }
 
-static bool has_sql(const once_spec *spec)
+/* The store has no database for SQL: does the pipeline need one? */
+static int check_no_sql(const once_spec *spec, const char *scheme, once_error *err)
 {
-    for (size_t i = 0; i < spec->n_handlers; i++)
-        if (once_handler_inside(&spec->handlers[i])) return true;
-    return false;
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        const once_handler_spec *h = &spec->handlers[i];
+        if (once_handler_inside(h))
+            return once_fail(err, ONCE_E_CONFIG,
+                             "%.*s:%d: store '%s:' has no database for SQL effects; use 'sqlite:PATH', or name a "
+                             "database in 'sql: {url: ...}'",
+                             (int)spec->file.len, spec->file.data, spec->store_line, scheme);
+        if (h->then)
+            return once_fail(err, ONCE_E_CONFIG,
+                             "%.*s:%d: 'then' runs in the database of the store, and store '%s:' has none for SQL; use "
+                             "'sqlite:PATH' or 'postgres://...', or let the effect do it",
+                             (int)spec->file.len, spec->file.data, h->then->line, scheme);
+    }
+    return ONCE_OK;
 }
 
 static int run_init(const once_spec *spec, once_db *db, once_error *err)
@@ -56,11 +68,8 @@ static int open_effects(once_pipeline *pipeline, bool runs, once_parts *parts, o
     const once_spec *spec = pipeline->spec;
     once_db *db = once__store_db(parts->store);
     once_error why;
-    if (!db && has_sql(spec))
-        return once_fail(err, ONCE_E_CONFIG,
-                         "%.*s:%d: store '%s:' has no database for SQL effects; use 'sqlite:PATH', or name a database "
-                         "in 'sql: {url: ...}'",
-                         (int)spec->file.len, spec->file.data, spec->store_line, parts->store->ops->scheme);
+    const int fits = db ? ONCE_OK : check_no_sql(spec, parts->store->ops->scheme, err);
+    if (fits != ONCE_OK) return fits;
     bool init = false;
     int rc = needs_init(pipeline, db, runs, &init, err);
     if (rc == ONCE_OK && init) rc = run_init(spec, db, err);
@@ -168,8 +177,9 @@ int once__parts_open(once_pipeline *pipeline, const once_run_options *run, once_
     if (once_runner_needed(pipeline->spec))
         rc = run ? once__retry_unavailable(pipeline, open_runner, &opened, err) : open_runner(&opened, err);
     if (rc == ONCE_OK) {
-        rc =
-            once_source_open(pipeline->spec, pipeline->env, run ? ONCE_OPEN_RUN : ONCE_OPEN_CHECK, &parts.source, &why);
+        const once_cancel cancel = {run ? once__wait_is_cancelled : NULL, pipeline};
+        rc = once_source_open(pipeline->spec, pipeline->env, run ? ONCE_OPEN_RUN : ONCE_OPEN_CHECK, cancel,
+                              &parts.source, &why);
         if (rc != ONCE_OK) once__at_line(pipeline, pipeline->spec->source.line, rc, &why, err);
     }
     if (rc != ONCE_OK) {

@@ -66,6 +66,14 @@ static bool want_entry(void *user, const once_entry *entry)
     return true;
 }
 
+/* Whether a handler of the entry's operation has a `then`. */
+static bool has_then(const once_spec *spec, once_bytes operation)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (spec->handlers[i].then && once_bytes_equal(spec->handlers[i].operation, operation)) return true;
+    return false;
+}
+
 static int describe(resolving *r, const once_entry *entry, once_bytes key, once_resolved *out, once_error *err)
 {
     once_bytes shown;
@@ -74,7 +82,9 @@ static int describe(resolving *r, const once_entry *entry, once_bytes key, once_
                            .type = entry->message.type,
                            .place = entry->at.place,
                            .point = entry->at.point,
-                           .reason = once__reason_shown(entry)};
+                           .reason = once__reason_shown(entry),
+                           .then =
+                               r->options->outcome == ONCE_DONE && has_then(r->pipeline->spec, entry->scope.operation)};
     if (!r->options->key) shown = entry->key;
     else if (!once_key_show(&r->arena, key, &shown)) return once_no_memory(err, "for a key");
     if (entry->state != ONCE_STATE_ABSENT)

@@ -89,6 +89,7 @@ static int make_machine(once_run *r, once_machine **out, once_error *err)
         .finds = r->parts.store->ops->find != NULL,
         .source = bits,
         .beat_ms = r->parts.source->ops->beat_ms ? r->parts.source->ops->beat_ms(r->parts.source) : 0,
+        .ack_pause_ms = r->parts.source->ops->ack_pause_ms,
         .accepts_at_stop = !(bits & ONCE_SOURCE_REDELIVERS) && once__store_lasts(r->parts.store),
     };
     r->handlers = calloc(r->pipeline->spec->n_handlers + 1, sizeof *r->handlers);
@@ -237,7 +238,7 @@ static int reserve(once_run *r, const once_run_options *options, once_run_join j
         r->summary = (once_summary){0};
         r->timings = (once_timings){0};
         r->session = (once_run_session){0};
-        r->effects_throttle = (once_log_throttle){0};
+        r->paused = (once_paused){0};
         r->waiting = (once_waiting_for){0};
         r->fetch_pause = (once_fetch_pause){0};
         r->stuck_said = 0;
@@ -351,12 +352,16 @@ static void fill(once_run *r, once_snapshot *out) /* @locks: lock */
     const int64_t now_ns = once_env_mono_ns(r->pipeline->env);
     r->snapshot_wanted = true;
     *out = (once_snapshot){.state = r->state, .left = r->left, .seconds = r->summary.seconds, .status = r->status};
+    out->paused = r->paused.n;
+    once__paused_text(&r->paused, r->machine ? once_env_wall_ms(r->pipeline->env) : ONCE_NO_TIME, out->paused_text,
+                      sizeof out->paused_text);
     once__waiting_text(&r->waiting, now_ns, out->waiting);
     if (!r->machine) {
         out->counts = r->summary.counts;
         out->timings = r->timings;
         return;
     }
+    if (out->paused) memcpy(out->waiting, out->paused_text, sizeof out->waiting);
     if (!out->waiting[0]) once__fetch_pause_text(r->machine, out->waiting);
     out->counts = *once_machine_counts(r->machine);
     out->timings = *once_machine_timings(r->machine);

@@ -50,12 +50,19 @@ typedef struct once_run_thread {
     once_run_failure failure;
 } once_run_thread;
 
-/* Whether a handler outside of the store works, for the log. */
+/* Whether a handler works, for the log. */
 typedef struct once_handler_state {
     unsigned refused;           /* messages in a row that it released, or failed without a limit of attempts */
     int64_t worked_ms;          /* when a message last ended otherwise; 0: never */
     bool said;                  /* `handler_down` was logged */
     once_log_throttle throttle; /* kept when it works again: a handler that comes and goes must not fill the log */
+    /* held up (core/gate.h): */
+    bool held, held_said; /* it is; that was logged */
+    once_gate_hold held_why;
+    int64_t held_since_ms, held_wall_ms; /* since when, by the machine's clock and by the wall clock */
+    int64_t next_ms, next_wall_ms;       /* the next probe, the same */
+    uint32_t probes;                     /* that have ended */
+    once_log_throttle held_throttle;
 } once_handler_state;
 
 /* What a run reads from and writes to the store before its first and after its last message (run_session.c). */
@@ -98,7 +105,8 @@ struct once_run {
     size_t stuck_said;        /* paused streams when that was logged last */
     int64_t stuck_look_ms;    /* when to look for them again */
     once_fetch_pause fetch_pause;
-    int64_t begun_ns; /* when the threads began; 0: not yet */
+    once_paused paused; /* handlers that are held up, or were when the last run ended */
+    int64_t begun_ns;   /* when the threads began; 0: not yet */
     /* from the end of the run until the next start: */
     once_timings timings;
     int64_t left; /* lag; -1: not known */
@@ -108,9 +116,8 @@ struct once_run {
     /* of the threads: */
     pthread_cond_t machine_ended;
     once_run_thread threads[ONCE_RUN_THREADS];
-    once_run_failure seeks;             /* the store's thread carries them out, but it is the source that fails */
-    once_handler_state *handlers;       /* one for each of spec->handlers */
-    once_log_throttle effects_throttle; /* of effects that could not be started */
+    once_run_failure seeks;       /* the store's thread carries them out, but it is the source that fails */
+    once_handler_state *handlers; /* one for each of spec->handlers */
     /* --- the lock ends here; the rest belongs to the thread that starts the run, then to the run's own thread --- */
     bool has_thread; /* `thread` is to be joined; read and written under the lock */
     pthread_t thread, effects;
@@ -137,6 +144,9 @@ void once__run_report(once_run_thread *w, const once_action *done);
 void once__run_report_effects(once_run *run, once_item *const *items, size_t n);
 /* The end of such an action may give other threads work. Actions inside a transaction do not. */
 bool once__run_concerns_others(once_action_kind kind);
+
+/* paused.c: logs which handlers are held up. @locks: lock */
+void once__run_report_held(once_run *run);
 
 /* run_streams.c: the streams of the source, by name. @locks: lock, except for stream_name and report_release */
 #define ONCE_STREAM_NAME 200

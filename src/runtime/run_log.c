@@ -1,5 +1,4 @@
-/* Logs failures of a run: of the store and the source, of effects that could not be started, of handlers that are
- * down. */
+/* Logs failures of a run: of the store and the source, and of handlers that are down. */
 #include <assert.h>
 #include <stdio.h>
 
@@ -59,23 +58,6 @@ void once__run_report(once_run_thread *w, const once_action *done) /* @locks: lo
     }
 }
 
-static void report_failure(once_run *r, const once_item *item) /* @locks: lock */
-{
-    assert(item->run_failure != ONCE_OK);
-    char why[sizeof((once_error *)0)->text];
-    snprintf(why, sizeof why, "%.*s", (int)item->failure.len, item->failure.data ? item->failure.data : "");
-    if (once__throttle_allows(&r->effects_throttle, why, once__run_now_ms(r)))
-        once_log(ONCE_LOG_WARN, "effect_failed", "no effect outside of the store is started for a while: %s", why);
-}
-
-static void report_no_failure(once_run *r) /* @locks: lock */
-{
-    if (r->effects_throttle.times)
-        once_log(ONCE_LOG_WARN, "effect_works", "works again, after %u failure%s", r->effects_throttle.times,
-                 r->effects_throttle.times == 1 ? "" : "s");
-    r->effects_throttle = (once_log_throttle){0};
-}
-
 /* The message had no effect, and will be tried without limit: no other log line would report it. */
 static bool is_refused(const once_item *item)
 {
@@ -119,15 +101,8 @@ static void report_handler(once_run *r, const once_item *item, int64_t at_ms) /*
 
 void once__run_report_effects(once_run *r, once_item *const *items, size_t n) /* @locks: lock */
 {
-    const once_item *failed = NULL;
     const int64_t at_ms = once__run_now_ms(r);
-    bool started = false;
-    for (size_t i = 0; i < n; i++) {
-        if (items[i]->run_failure != ONCE_OK) failed = items[i];
-        started |= items[i]->started;
+    for (size_t i = 0; i < n; i++)
         if (items[i]->run_failure == ONCE_OK && items[i]->handler && !items[i]->decision.asks)
             report_handler(r, items[i], at_ms);
-    }
-    if (failed) report_failure(r, failed);
-    else if (started) report_no_failure(r);
 }

@@ -51,7 +51,7 @@ int64_t once__run_left(once_run *r, uint64_t *n, uint64_t *paused) /* @locks: lo
 }
 
 typedef struct shown {
-    char name[ONCE_STREAM_NAME];
+    char name[ONCE_STREAM_NAME], parts[ONCE_LAG_PARTS];
     once_stream_shown stream;
 } shown;
 
@@ -69,6 +69,8 @@ static int copy_streams(once_run *r, shown **out, size_t *n, once_error *err) /*
         }
         shown *one = &(*out)[(*n)++];
         once__stream_name(r->source, view.number, one->name);
+        one->parts[0] = '\0';
+        if (r->source->ops->lag_parts) r->source->ops->lag_parts(r->source, view.number, one->parts);
         one->stream = (once_stream_shown){.state = word_of(view.state),
                                           .left = r->source->ops->lag(r->source, view.number),
                                           .open = view.open,
@@ -92,6 +94,7 @@ int once_pipeline_streams(once_pipeline *pipeline, once_stream_visit *visit, voi
     pthread_mutex_unlock(&r->lock);
     for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
         list[i].stream.name = list[i].name;
+        list[i].stream.parts = list[i].parts;
         if (!visit(user, &list[i].stream)) break;
     }
     free(list);

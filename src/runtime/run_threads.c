@@ -41,6 +41,12 @@ static void notice_stop(once_run *r) /* @locks: lock */
     if (r->parts.runner) once_runner_wake(r->parts.runner);
 }
 
+/* A source that waits for messages of some streams does not know that it may give those of others again. */
+static void wake_fetch(once_run *r) /* @locks: lock */
+{
+    if (once_machine_wakes_fetch(r->machine, once__run_now_ms(r))) r->source->ops->wake(r->source);
+}
+
 static void wake_others(const once_run_thread *w) /* @locks: lock */
 {
     once_run *r = w->r;
@@ -65,6 +71,7 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
     while (!once_machine_ended(r->machine)) {
         notice_stop(r);
         once_action *action = w->next(r->machine, once__run_now_ms(r));
+        wake_fetch(r);
         if (!action) {
             if (once_machine_ended(r->machine)) break;
             const int64_t wait_ms = wait_ms_of(w);
@@ -72,6 +79,7 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
             continue;
         }
         if (on_store) r->executor.shows_waiting = r->snapshot_wanted;
+        if (on_store && r->executor.paused.version != r->paused.version) r->executor.paused = r->paused;
         pthread_mutex_unlock(&r->lock);
         w->execute(r, action);
         pthread_mutex_lock(&r->lock);
@@ -80,6 +88,7 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
         once__run_report_news(r, &done);
         once_machine_step(r->machine, action, once__run_now_ms(r));
         once__run_report(w, &done);
+        once__run_report_held(r);
         once__log_fetch_pause(&r->fetch_pause, r->machine, r->pipeline->spec, once__run_now_ms(r));
         if (!once__run_concerns_others(done.kind)) continue;
         wake_others(w);
@@ -104,12 +113,24 @@ static void start_or_kill(once_run *r, once_action *action)
     once_machine_step(r->machine, action, once__run_now_ms(r));
 }
 
+/* Whether all of them only wait to be settled. Otherwise there may be something to ack or to fetch, too. */
+static bool only_settled(once_item *const *items, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (items[i]->unclaimed || items[i]->run_failure != ONCE_OK) return false;
+    return true;
+}
+
 static void collect_outcomes(once_run *r, once_item *const *items, size_t n) /* @locks: lock */
 {
     assert(n > 0 && n <= RETURNS_MAX);
+    const bool for_store = only_settled(items, n);
     once__run_report_effects(r, items, n);
     once_machine_finished(r->machine, items, n, once__run_now_ms(r));
-    pthread_cond_signal(&r->threads[ONCE_THREAD_STORE].wakeup);
+    once__run_report_held(r);
+    wake_fetch(r);
+    for (int i = 0; i < ONCE_RUN_THREADS; i++)
+        if (!for_store || i == ONCE_THREAD_STORE) pthread_cond_signal(&r->threads[i].wakeup);
 }
 
 static void *effects_main(void *arg) /* @locality: the effects' thread */

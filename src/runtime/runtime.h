@@ -141,7 +141,6 @@ once_hash once__fact_name(const once_backend *store, const char *kind, once_byte
 
 /* check.c */
 bool once__remembers(const once_spec *spec, const once_handler_spec *handler); /* its finished messages */
-int64_t once__retry_horizon_ms(const once_retry *retry); /* how long all retries of a message may take */
 /* check_key.c: which duplicates a key catches and which not, in a sentence; and what is probably not meant. */
 const char *once__key_catches(const once_spec *spec, const once_template *key);
 bool once__key_doubt(const once_spec *spec, const once_handler_spec *handler, char *out, size_t size);

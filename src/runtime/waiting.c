@@ -132,14 +132,9 @@ static bool find_next(once_executor *x, int64_t now_ns)
     return true;
 }
 
-/* Two units at most: "1m05s". */
 static const char *format_left(int64_t until_ns, int64_t now_ns, char out[ONCE_DURATION_TEXT])
 {
-    const int64_t s = until_ns > now_ns ? (until_ns - now_ns) / second_ns : 0;
-    if (s < 60) (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "s", s);
-    else if (s < 3600) (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "m%02" PRId64 "s", s / 60, s % 60);
-    else (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "h%02" PRId64 "m", s / 3600, s / 60 % 60);
-    return out;
+    return once_duration_about((until_ns - now_ns) / 1000000, out);
 }
 
 void once__waiting_text(const once_waiting_for *w, int64_t now_ns, char out[ONCE_WAITING_TEXT])

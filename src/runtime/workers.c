@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/no_memory.h"
+#include "runtime/executor.h"
 #include "runtime/known_store.h"
 #include "runtime/operate.h"
 #include "store/takeover.h"
@@ -13,6 +14,7 @@ typedef struct holder {
     once_worker worker;
     once_worker_state state;
     uint64_t holds, lapsed;
+    once_paused paused;
 } holder;
 
 typedef struct holders {
@@ -73,6 +75,31 @@ static int find_lapsed(once_pipeline *pipeline, once_backend *store, holders *al
     return rc;
 }
 
+static int read_paused(once_backend *store, holders *all, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < all->n && rc == ONCE_OK; i++)
+        rc = once_worker_paused(&all->at[i].worker, store, &all->at[i].paused, err);
+    return rc;
+}
+
+enum { PAUSED_SHOWN = 16 };
+
+static size_t list_paused(const once_paused *paused, once_paused_handler out[PAUSED_SHOWN])
+{
+    const char *text = paused->text;
+    once_paused_line line;
+    size_t n = 0;
+    while (n < PAUSED_SHOWN && once__paused_next(&text, &line))
+        out[n++] = (once_paused_handler){.handler = line.handler,
+                                         .cause = line.cause,
+                                         .reason = line.reason,
+                                         .since_ms = line.since_ms,
+                                         .next_ms = line.next_ms,
+                                         .tries = line.probes};
+    return n;
+}
+
 static void visit_holders(const holders *all, once_running_visit *visit, void *user)
 {
     assert(all->n == 0 || all->at);
@@ -80,6 +107,8 @@ static void visit_holders(const holders *all, once_running_visit *visit, void *u
         [ONCE_WORKER_ALIVE] = "alive", [ONCE_WORKER_LATE] = "late", [ONCE_WORKER_GONE] = "gone"};
     for (size_t i = 0; i < all->n; i++) {
         const holder *h = &all->at[i];
+        once_paused_handler paused[PAUSED_SHOWN];
+        const size_t n_paused = list_paused(&h->paused, paused);
         const once_running running = {
             .who = h->worker.who,
             .state = states[h->state],
@@ -89,6 +118,8 @@ static void visit_holders(const holders *all, once_running_visit *visit, void *u
             .rate = h->worker.rate,
             .holds = h->holds,
             .lapsed = h->lapsed,
+            .paused = paused,
+            .n_paused = n_paused,
         };
         if (!visit(user, &running)) return;
     }
@@ -107,6 +138,7 @@ int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, vo
     if (rc == ONCE_OK && all.n)
         rc = store->ops->list(store, pipeline->spec->consumer, ONCE_STATE_CLAIMED, count_held, &all, err);
     if (rc == ONCE_OK && all.n) rc = find_lapsed(pipeline, store, &all, err);
+    if (rc == ONCE_OK) rc = read_paused(store, &all, err);
     once__operator_close(pipeline, store);
     if (rc == ONCE_OK) visit_holders(&all, visit, user);
     free(all.at);

@@ -52,10 +52,10 @@ static void file_close(once_source *source)
 }
 
 /* The same for every purpose: reading a file takes no message from other consumers, and the cursor is locked later. */
-static int file_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
-                     once_error *err)
+static int file_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_cancel cancel,
+                     once_source **out, once_error *err)
 {
-    (void)purpose;
+    (void)purpose, (void)cancel;
     assert(spec->source.own && spec->source.name.len > 0);
     file_source *f = calloc(1, sizeof *f);
     if (!f || !(f->path = strndup(spec->source.name.data, spec->source.name.len))) {

@@ -75,6 +75,9 @@ static const once_config_section tls_section = {
     .n = sizeof tls_fields / sizeof *tls_fields,
 };
 
+static const once_config_word logins[] = {
+    [ONCE_RABBITMQ_BY_PASSWORD] = {.name = "password"}, [ONCE_RABBITMQ_BY_CERTIFICATE] = {.name = "certificate"}, {0}};
+
 static const once_config_field fields[] = {
     {.name = "url",
      .type = ONCE_CONFIG_CUSTOM,
@@ -94,6 +97,14 @@ static const once_config_field fields[] = {
      .example = "env:RABBITMQ_PASSWORD",
      .standard_text = "that of `url`",
      .text = "The password of the user."},
+    {.name = "login",
+     .type = ONCE_CONFIG_WORD,
+     ONCE_CONFIG_AT(once_rabbitmq_spec, login),
+     .words = logins,
+     .standard = "password",
+     .text = "With `certificate`, the certificate of `tls` proves who logs in (SASL EXTERNAL), and there is no "
+             "password. The "
+             "broker needs the plugin `rabbitmq_auth_mechanism_ssl`, and finds the user in the certificate."},
     {.name = "queue",
      .type = ONCE_CONFIG_STRING,
      .required = true,
@@ -199,6 +210,9 @@ static void check_url(once_config *config, const once_node *map, const once_rabb
     else if (url.password.data)
         once_config_wrong(config, ONCE_E_CONFIG, line,
                           "'url' has a password, which must not stand in this file; write 'password: env:NAME'");
+    else if (url.user.len && rabbitmq->login == ONCE_RABBITMQ_BY_CERTIFICATE)
+        once_config_wrong(config, ONCE_E_CONFIG, line,
+                          "'url' has a user, but 'login: certificate' takes it from the certificate; remove it");
     else if (url.user.len && rabbitmq->password.value.len == 0 && !once_node_member(map, "password"))
         once_config_wrong(config, ONCE_E_CONFIG, line,
                           "'url' has a user and no password; add 'password: env:RABBITMQ_PASSWORD'");
@@ -216,9 +230,22 @@ static void check_management(once_config *config, const once_rabbitmq_spec *rabb
         if (!why) config->nomem = true;
     } else {
         why = once__rabbitmq_url_fault(&url, "http");
+        if (!why && rabbitmq->login == ONCE_RABBITMQ_BY_CERTIFICATE)
+            why = "without a password in 'url' it needs a user of its own; write a reference to a URL that has one";
         if (!why && url.user.data) why = "the user is that of 'url'; write a reference to a URL that has another one";
     }
     if (why) once_config_wrong(config, ONCE_E_CONFIG, rabbitmq->management.line, "'management' is not a URL: %s", why);
+}
+
+static void check_login(once_config *config, const once_node *map, const once_rabbitmq_spec *rabbitmq)
+{
+    const once_node *login = once_node_member(map, "login");
+    if (!login || rabbitmq->login != ONCE_RABBITMQ_BY_CERTIFICATE) return;
+    if (rabbitmq->password.value.len)
+        once_config_wrong(config, ONCE_E_CONFIG, login->line, "'login: certificate' needs no 'password'; remove one");
+    if (!rabbitmq->tls.certificate.len)
+        once_config_wrong(config, ONCE_E_CONFIG, login->line,
+                          "'login: certificate' needs one; add 'tls: {certificate: FILE, key: FILE}'");
 }
 
 static void check(once_config *config, const once_node *map, const once_source_spec *source)
@@ -226,6 +253,7 @@ static void check(once_config *config, const once_node *map, const once_source_s
     const once_rabbitmq_spec *rabbitmq = once_rabbitmq_of(source);
     const once_node *tls = once_node_member(map, "tls");
     check_url(config, map, rabbitmq);
+    check_login(config, map, rabbitmq);
     check_management(config, rabbitmq);
     if (tls && !rabbitmq->tls.certificate.len != !rabbitmq->tls.key.len)
         once_config_wrong(config, ONCE_E_CONFIG, tls->line, "'tls' has one of 'certificate' and 'key'; it needs both");

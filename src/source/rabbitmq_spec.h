@@ -11,9 +11,13 @@ typedef struct once_rabbitmq_tls {
     once_bytes certificate, key;
 } once_rabbitmq_tls;
 
+/* How the user is proven; positions in the words of `login`. */
+enum { ONCE_RABBITMQ_BY_PASSWORD, ONCE_RABBITMQ_BY_CERTIFICATE };
+
 typedef struct once_rabbitmq_spec {
     once_written url;      /* amqp:// or amqps://, or a reference */
     once_written password; /* a reference; an empty value: none is given */
+    int login;
     once_bytes queue;
     uint32_t prefetch;           /* 0: it follows from the batch and the handlers */
     int64_t heartbeat_ms;        /* AMQP counts seconds */

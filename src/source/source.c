@@ -46,15 +46,15 @@ static bool is_complete(const once_source *source)
            (ops->extend || !(bits & ONCE_SOURCE_EXPIRES)) && (ops->release || !(bits & ONCE_SOURCE_ASSIGNS));
 }
 
-int once_source_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
-                     once_error *err)
+int once_source_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_cancel cancel,
+                     once_source **out, once_error *err)
 {
     const once_source_kind *kind = spec->source.kind;
     assert(kind && !kind->ops == (kind->module != NULL));
     const void *part = kind->ops;
     const int rc = part ? ONCE_OK : once_module_part_get(kind->module, "source", kind->name, &part, err);
     if (rc != ONCE_OK) return rc;
-    const int opened = ((const once_source_ops *)part)->open(spec, env, purpose, out, err);
+    const int opened = ((const once_source_ops *)part)->open(spec, env, purpose, cancel, out, err);
     assert(opened != ONCE_OK || is_complete(*out));
     return opened;
 }

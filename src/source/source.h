@@ -36,12 +36,14 @@
  *   fetch                                        one thread
  *   ack, extend, release                         a second thread, also while a fetch blocks
  *   keep; seek of a source with ASSIGNS          a third thread, that of the store
- *   wake, lag, stream_name, beat_ms, bits        any thread, perhaps under the machine's lock: they must not wait, not
+ *   wake, lag, lag_parts, stream_name, beat_ms, bits
+ *                                                any thread, perhaps under the machine's lock: they must not wait, not
  *                                                for a fetch that blocks, and not for the network
  *   open, close, look, ask, backlog, held, any other seek: no other call at the same time */
 #ifndef ONCE_SOURCE_SOURCE_H
 #define ONCE_SOURCE_SOURCE_H
 
+#include "base/cancel.h"
 #include "base/config.h"
 #include "base/env.h"
 #include "base/value.h"
@@ -163,10 +165,14 @@ typedef struct once_source_kind {
     bool (*has)(const once_source_spec *source, once_bytes place);
 } once_source_kind;
 
+#define ONCE_LAG_PARTS 100 /* bytes of the text of `lag_parts` */
+
 /* What an open source does. Functions may be NULL where that is said. */
 typedef struct once_source_ops {
-    int (*open)(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
-                once_error *err);
+    /* `cancel` is asked while it waits for a server, and not afterwards. When it is cancelled, it fails with a status
+     * of class RETRY. */
+    int (*open)(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_cancel cancel,
+                once_source **out, once_error *err);
     void (*close)(once_source *source);
     /* The bits of the spec, and those that are known only when it is open. CURSOR must be in both or in neither. */
     unsigned (*bits)(const once_source *source);
@@ -211,6 +217,9 @@ typedef struct once_source_ops {
      * broker has not answered by then, the call fails with `answer` set for those that are done; the rest is tried
      * again. */
     int (*ack)(once_source *source, once_receipt *list, size_t n, once_error *err);
+    /* So long after an ack the next one may wait while other messages are worked on: one ack then covers more. For acks
+     * that are watermarks. 0: they do not wait. */
+    int64_t ack_pause_ms;
     int (*extend)(once_source *source, once_receipt *list, size_t n, once_error *err); /* NULL: it has no EXPIRES */
     int (*release)(once_source *source, uint32_t stream, once_error *err);             /* NULL: it has no ASSIGNS */
     /* Makes a blocked fetch return with what it has read. If no fetch is blocked, the next one does not block. */
@@ -221,6 +230,8 @@ typedef struct once_source_ops {
     /* How much of a stream is left: bytes of a file, messages of a queue, as far as that is known without I/O; -1:
      * it is not known. */
     int64_t (*lag)(once_source *source, uint32_t stream);
+    /* What `lag` is made of, for people: "80 ready, 40 in flight"; empty: that is not known. Or NULL. */
+    void (*lag_parts)(once_source *source, uint32_t stream, char out[ONCE_LAG_PARTS]);
     /* "payments/3", for people; lives as long as the source. For a number that was released: any name, or NULL. */
     const char *(*stream_name)(once_source *source, uint32_t stream);
     /* Fetch is called at least this often, also after one that failed; with max 0 while nothing may be fetched. 0 or
@@ -245,8 +256,8 @@ struct once_source {
 const once_source_kind *const *once_source_list(size_t *n);
 
 /* Loads its module where it has one. */
-int once_source_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
-                     once_error *err);
+int once_source_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_cancel cancel,
+                     once_source **out, once_error *err);
 
 /* --- the field `source` of the pipeline file --- */
 

@@ -45,8 +45,7 @@ static once_bytes last_part(once_bytes text)
     return (once_bytes){text.data + at, text.len - at};
 }
 
-/* Whether it is https://HOST[:PORT] and perhaps a path: no name, no password, no query. */
-static bool is_plain_url(once_bytes text)
+bool once_sqs_is_plain_url(once_bytes text)
 {
     const size_t scheme = strlen(starts_with(text, "https://") ? "https://" : "http://");
     if (!is_url(text) || text.len == scheme) return false;
@@ -61,7 +60,7 @@ static bool read_queue(once_config *config, const once_config_field *field, cons
     once_bytes text;
     if (!once_config_scalar(config, field, node, &text)) return false;
     const once_bytes name = last_part(text);
-    const bool good = is_url(text) ? is_plain_url(text) : name.len == text.len;
+    const bool good = is_url(text) ? once_sqs_is_plain_url(text) : name.len == text.len;
     if (good && is_queue_name(name)) {
         sqs->queue = text;
         sqs->name = name;
@@ -80,7 +79,7 @@ static bool read_endpoint(once_config *config, const once_config_field *field, c
 {
     once_sqs_spec *sqs = out;
     if (!once_config_scalar(config, field, node, &sqs->endpoint)) return false;
-    if (is_plain_url(sqs->endpoint)) return true;
+    if (once_sqs_is_plain_url(sqs->endpoint)) return true;
     once_config_wrong(config, ONCE_E_CONFIG, node->line,
                       "'endpoint' must be a URL without a password; write 'endpoint: %s'", field->example);
     return false;

@@ -14,6 +14,9 @@ typedef struct once_sqs_spec {
     int64_t visibility_ms;                /* how long a message is hidden from others; 0: as the queue says */
 } once_sqs_spec;
 
+/* Whether it is https://HOST[:PORT] and perhaps a path: no name, no password, no query. */
+bool once_sqs_is_plain_url(once_bytes text);
+
 static inline const once_sqs_spec *once_sqs_of(const once_source_spec *source) { return source->own; }
 
 #endif

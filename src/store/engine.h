@@ -77,6 +77,9 @@ typedef struct once_storage_ops {
     /* The entry, or a blank one with state ABSENT. It stays valid and may be changed until the transaction ends; the
      * same id gives the same pointer. Its bytes belong to the storage. */
     int (*load)(once_storage *storage, once_hash id, once_entry **out, once_error *err);
+    /* After prefetch: whether the id certainly has no entry. A message that runs without a claim (core/entry.h) then
+     * loads none. False when that is not known. NULL: it never is. */
+    bool (*has_none)(const once_storage *storage, once_hash id);
     /* Saves an entry from load that was changed. Bytes it points to are copied before the call returns. State ABSENT
      * deletes the entry. */
     int (*save)(once_storage *storage, once_entry *entry, once_error *err);

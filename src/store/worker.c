@@ -238,6 +238,50 @@ static int notice(const once_worker *worker, once_backend *store, int64_t now_ms
     return store->ops->fact_set(store, name, (once_bytes){(const char *)value, sizeof value}, err);
 }
 
+/* The name of the fact that tells which handlers of the worker are held up. */
+static void paused_name(const once_worker *worker, char out[sizeof worker->name])
+{
+    assert(strncmp(worker->name, "worker/", 7) == 0);
+    (void)snprintf(out, sizeof worker->name, "paused%s", worker->name + strlen("worker"));
+}
+
+static int set_paused(const once_worker *worker, once_backend *store, const once_paused *paused, once_error *err)
+{
+    char name[sizeof worker->name];
+    paused_name(worker, name);
+    return store->ops->fact_set(store, name, (once_bytes){paused->text, paused->len}, err);
+}
+
+int once_worker_pauses(once_worker *worker, once_backend *store, const once_paused *paused, once_error *err)
+{
+    worker->says_paused = true;
+    return set_paused(worker, store, paused, err);
+}
+
+int once_worker_paused(const once_worker *worker, once_backend *store, once_paused *out, once_error *err)
+{
+    char name[sizeof worker->name];
+    once_arena arena = {0};
+    once_bytes value = {0};
+    *out = (once_paused){0};
+    paused_name(worker, name);
+    const int rc = store->ops->fact_get(store, name, &value, &arena, err);
+    if (rc == ONCE_OK && value.len && value.len < sizeof out->text) {
+        out->len = value.len;
+        memcpy(out->text, value.data, value.len);
+        for (size_t i = 0; i < value.len; i++) out->n += value.data[i] == '\n';
+    }
+    once_arena_release(&arena);
+    return rc;
+}
+
+/* Its record, and what else the store has of it. */
+static int drop(const once_worker *worker, once_backend *store, once_error *err)
+{
+    const int rc = store->ops->fact_set(store, worker->name, (once_bytes){0}, err);
+    return rc == ONCE_OK ? set_paused(worker, store, &(once_paused){0}, err) : rc;
+}
+
 static int begin(once_worker *worker, once_backend *store, const workers *all, int64_t now_ms, bool died,
                  once_error *err)
 {
@@ -249,8 +293,7 @@ static int begin(once_worker *worker, once_backend *store, const workers *all, i
         const once_worker *other = &all->at[i];
         const once_worker_state state = state_at(other, now_ms);
         const bool long_ago = state == ONCE_WORKER_LATE && now_ms - other->seen_ms > other->lease_ms + DROP_AFTER_MS;
-        if (other->run != worker->run && (state == ONCE_WORKER_GONE || long_ago))
-            rc = store->ops->fact_set(store, other->name, (once_bytes){0}, err);
+        if (other->run != worker->run && (state == ONCE_WORKER_GONE || long_ago)) rc = drop(other, store, err);
     }
     if (rc == ONCE_OK && died) rc = notice(worker, store, now_ms, err);
     if (rc == ONCE_OK) return store->ops->commit(store, err);
@@ -281,5 +324,6 @@ int once_worker_begin(once_worker *worker, once_backend *store, bool *died, once
 int once_worker_end(const once_worker *worker, once_backend *store, once_error *err)
 {
     assert(worker->run != 0);
-    return store->ops->fact_set(store, worker->name, (once_bytes){0}, err);
+    return worker->says_paused ? drop(worker, store, err)
+                               : store->ops->fact_set(store, worker->name, (once_bytes){0}, err);
 }

@@ -32,11 +32,19 @@ typedef struct once_worker {
     /* Times of the store's clock; once_worker_renew writes them. */
     int64_t begun_ms, seen_ms;
 
-    bool gone; /* its process no longer exists; set only in records that were read */
+    bool gone;        /* its process no longer exists; set only in records that were read */
+    bool says_paused; /* it has written which of its handlers are held up */
 
     uint64_t number, tried; /* numbers of the last renewal that was committed, and of the last one that was tried */
     char name[100];         /* of its fact */
 } once_worker;
+
+/* The handlers of a worker that are held up, as a text that runtime/paused.c makes and reads. */
+typedef struct once_paused {
+    uint64_t version; /* changes with the text; 0: none was ever held up */
+    size_t n, len;    /* handlers; bytes */
+    char text[2000];  /* ends with a zero */
+} once_paused;
 
 typedef enum once_worker_state {
     ONCE_WORKER_ALIVE,
@@ -56,6 +64,11 @@ int once_worker_begin(once_worker *worker, once_backend *store, bool *died, once
 int once_worker_renew(once_worker *worker, once_backend *store, once_error *err);
 static inline void once_worker_kept(once_worker *worker) { worker->number = worker->tried; }
 int once_worker_end(const once_worker *worker, once_backend *store, once_error *err);
+
+/* Writes which handlers of the worker are held up, in the open transaction; and reads it. It is a fact beside the
+ * record, which older versions of once neither read nor drop. */
+int once_worker_pauses(once_worker *worker, once_backend *store, const once_paused *paused, once_error *err);
+int once_worker_paused(const once_worker *worker, once_backend *store, once_paused *out, once_error *err);
 
 /* Visits the workers that have records, in the order in which they began. */
 typedef bool once_worker_visit(void *user, const once_worker *worker, once_worker_state state);

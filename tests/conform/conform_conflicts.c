@@ -35,19 +35,19 @@ static void f26_a_conflict_tells_what_it_met(fixture *f)
     assert_true(do_settle_maybe(f, &first, ONCE_RETRY));
     once_decision d = do_claim(f, &other);
     assert_answer(d, CONFLICT);
-    assert_bytes(d.first.at.place, "payments.ndjson");
-    assert_bytes(d.first.at.point, "17");
-    assert_bytes(d.first.who, f->store->who);
-    assert_true(d.first.seen_ms == TEST_EPOCH_MS);
-    assert_int_equal(d.first.body.len, message_of(&first).body.len);
+    assert_bytes(d.first->at.place, "payments.ndjson");
+    assert_bytes(d.first->at.point, "17");
+    assert_bytes(d.first->who, f->store->who);
+    assert_true(d.first->seen_ms == TEST_EPOCH_MS);
+    assert_int_equal(d.first->body.len, message_of(&first).body.len);
     assert_answer(d = do_accept(f, &accepted), CONFLICT);
-    assert_bytes(d.first.at.point, "17");
+    assert_bytes(d.first->at.point, "17");
     pass(f, DELAY);
     once_taken t = take_one(f);
     assert_true(do_settle(f, &t.request, ONCE_DONE));
     assert_answer(d = do_claim(f, &other), CONFLICT);
-    assert_bytes(d.first.at.point, "17");
-    assert_int_equal(d.first.body.len, 0); /* nobody has it any more */
+    assert_bytes(d.first->at.point, "17");
+    assert_int_equal(d.first->body.len, 0); /* nobody has it any more */
 }
 
 static once_fields some_fields(unsigned n)
@@ -63,8 +63,8 @@ static void assert_meets(fixture *f, const char *key, unsigned n)
     const once_fields expected = some_fields(n);
     const once_decision d = do_claim(f, &other);
     assert_answer(d, CONFLICT);
-    assert_int_equal(d.fields.n, n);
-    assert_memory_equal(d.fields.prints, expected.prints, n * sizeof *expected.prints);
+    assert_int_equal(d.first->fields.n, n);
+    assert_memory_equal(d.first->fields.prints, expected.prints, n * sizeof *expected.prints);
 }
 
 /* Whatever became of the first one, and however many of its fields are kept. */
@@ -112,7 +112,7 @@ static void f26_a_conflict_brings_the_fields_of_the_first_one(fixture *f)
     const once_request late = ask(f, "key 0");
     const once_decision d = do_claim(f, &late);
     assert_answer(d, CONFLICT);
-    assert_int_equal(d.fields.n, 3);
+    assert_int_equal(d.first->fields.n, 3);
 }
 
 static bool do_replay_with_body(fixture *f, uint64_t letter, const once_request *r, once_bytes body)
@@ -158,7 +158,7 @@ static void a_dead_one_goes_back_to_work_with_another_message(fixture *f)
     const once_request late = ask(f, "k");
     const once_decision d = do_claim(f, &late);
     assert_answer(d, CONFLICT);
-    assert_int_equal(d.fields.n, 2);
+    assert_int_equal(d.first->fields.n, 2);
     const once_audit act = {.consumer = f->scope.consumer,
                             .who = ONCE_BYTES("me"),
                             .what = ONCE_BYTES("replay --body"),

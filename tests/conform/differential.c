@@ -191,6 +191,11 @@ static bool equal_fields(const once_fields *x, const once_fields *y)
     return x->n == y->n && memcmp(x->prints, y->prints, x->n * sizeof *x->prints) == 0;
 }
 
+static bool equal_firsts(const once_first *x, const once_first *y)
+{
+    return x && y ? equal_fields(&x->fields, &y->fields) : x == y;
+}
+
 static void compare_decisions(run *r, const char *what, size_t i, const once_decision *x, const once_decision *y)
 {
     if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures &&
@@ -198,7 +203,7 @@ static void compare_decisions(run *r, const char *what, size_t i, const once_dec
         x->failing_for_ms == y->failing_for_ms && x->gap_over == y->gap_over && x->outcome == y->outcome &&
         x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result) && x->own == y->own && x->left_by == y->left_by &&
         x->replaced == y->replaced && x->letter == y->letter && x->old_key == y->old_key && x->lane == y->lane &&
-        equal_bytes(x->reason, y->reason) && equal_fields(&x->fields, &y->fields) && x->asks == y->asks &&
+        equal_bytes(x->reason, y->reason) && equal_firsts(x->first, y->first) && x->asks == y->asks &&
         x->unknown_for_ms == y->unknown_for_ms)
         return;
     differ(r,

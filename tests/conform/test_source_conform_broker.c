@@ -34,7 +34,7 @@ static void put(void *world, unsigned stream, once_bytes body, once_bytes header
 static int open_consumer(void *world, once_source_purpose purpose, once_source **out, once_error *err)
 {
     broker_world *w = world;
-    return once_source_open(&w->spec, once_env_real(), purpose, out, err);
+    return once_source_open(&w->spec, once_env_real(), purpose, (once_cancel){0}, out, err);
 }
 
 static int open_missing(void *world, once_source **out, once_error *err)

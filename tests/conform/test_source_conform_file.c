@@ -107,7 +107,7 @@ static int open_file(void *world, once_source_purpose purpose, once_source **out
 {
     file_world *w = world;
     if (w->is_stdin) make_stdin(w);
-    return once_source_open(&w->spec, &w->env, purpose, out, err);
+    return once_source_open(&w->spec, &w->env, purpose, (once_cancel){0}, out, err);
 }
 
 /* A file that is followed may come later; a folder never is one. */
@@ -115,7 +115,7 @@ static int open_missing(void *world, once_source **out, once_error *err)
 {
     file_world *w = world;
     w->spec.source.name = w->file.follow ? (once_bytes){w->folder, strlen(w->folder)} : ONCE_BYTES("/nowhere/in");
-    return once__file_ops.open(&w->spec, &w->env, ONCE_OPEN_RUN, out, err);
+    return once__file_ops.open(&w->spec, &w->env, ONCE_OPEN_RUN, (once_cancel){0}, out, err);
 }
 
 static void fail_reads(void *world, bool fails) { ((file_world *)world)->fails = fails; }

@@ -129,7 +129,7 @@ static void put(void *world, unsigned stream, once_bytes body, once_bytes header
 static int open_consumer(void *world, once_source_purpose purpose, once_source **out, once_error *err)
 {
     rabbitmq_world *w = world;
-    const int rc = once_source_open(&w->spec, once_env_real(), purpose, out, err);
+    const int rc = once_source_open(&w->spec, once_env_real(), purpose, (once_cancel){0}, out, err);
     if (rc == ONCE_OK) w->consumer = *out;
     return rc;
 }

@@ -159,7 +159,7 @@ static void put(void *world, unsigned stream, once_bytes body, once_bytes header
 static int open_consumer(void *world, once_source_purpose purpose, once_source **out, once_error *err)
 {
     sqs_world *w = world;
-    return once_source_open(&w->spec, once_env_real(), purpose, out, err);
+    return once_source_open(&w->spec, once_env_real(), purpose, (once_cancel){0}, out, err);
 }
 
 static int open_missing(void *world, once_source **out, once_error *err)
@@ -216,7 +216,8 @@ static consumer *begin(bool fifo)
     c->w = make(&driver);
     c->env = *once_env_real();
     c->env.mono_ns = later_ns;
-    assert_int_equal(once_source_open(&c->w->spec, &c->env, ONCE_OPEN_RUN, &c->source, &c->err), ONCE_OK);
+    assert_int_equal(once_source_open(&c->w->spec, &c->env, ONCE_OPEN_RUN, (once_cancel){0}, &c->source, &c->err),
+                     ONCE_OK);
     return c;
 }
 
@@ -291,32 +292,102 @@ static void a_group_comes_in_order_and_not_before_its_acks(void **state)
     end(c);
 }
 
-/* The machine has no room for them; it calls only for heartbeats. */
+static void beat(consumer *c)
+{
+    once_fetch beat = {.batch = &c->batch};
+    once_env_sleep_ms(once_env_real(), 50);
+    assert_int_equal(c->source->ops->fetch(c->source, &beat, &c->err), ONCE_OK);
+}
+
+/* The machine has no room for them; it calls only for heartbeats. Each answer has a time of its own: one that was
+ * extended is fresher than those that came after it. */
 static void what_was_received_and_not_handed_out_is_extended(void **state)
 {
     (void)state;
     consumer *c = begin(false);
     c->w->spec.source.named = true;
-    assert_int_equal(fetch(c, 3), 0); /* a poll for three is out */
-    for (int i = 0; i < 3; i++) put(c->w, 0, ONCE_BYTES("{}"), (once_bytes){0});
-    size_t n = fetch(c, 1);
-    assert_int_equal(n, 1);
-    uint64_t held = c->batch.items[0].delivery;
-    for (int64_t until_ms = src_real_ms() + 2 * VISIBILITY_MS; src_real_ms() < until_ms; src_nap()) {
-        once_fetch beat = {.batch = &c->batch};
-        assert_int_equal(c->source->ops->fetch(c->source, &beat, &c->err), ONCE_OK);
-        once_env_sleep_ms(once_env_real(), 100);
-        assert_int_equal(ask(c, false, held), ONCE_RECEIPT_DONE);
+    for (int i = 0; i < 10; i++) put(c->w, 0, ONCE_BYTES("{}"), (once_bytes){0});
+    for (size_t n = 0; n < 10;) { /* a full answer, so two polls are out behind it */
+        const size_t more = fetch(c, 20);
+        assert_true(more > 0);
+        n += more;
+        for (size_t i = 0; i < more; i++) (void)ask(c, true, c->batch.items[i].delivery);
     }
-    while (n < 3) {
-        const size_t more = fetch(c, 3);
+    for (int i = 0; i < 2; i++) {
+        put(c->w, 0, ONCE_BYTES("{}"), (once_bytes){0});
+        for (int64_t until_ms = src_real_ms() + VISIBILITY_MS / 5; src_real_ms() < until_ms;) beat(c);
+    }
+    for (int64_t until_ms = src_real_ms() + 2 * VISIBILITY_MS; src_real_ms() < until_ms;) beat(c);
+    for (size_t n = 0; n < 2;) {
+        const size_t more = fetch(c, 2);
         assert_true(more > 0);
         for (size_t i = 0; i < more; i++) {
             const once_bytes headers = c->batch.items[i].message.headers;
             assert_non_null(memmem(headers.data, headers.len, "\"receive_count\":\"1\"", 19));
+            assert_int_equal(ask(c, true, c->batch.items[i].delivery), ONCE_RECEIPT_DONE);
         }
         n += more;
     }
+    end(c);
+}
+
+/* Receives what the queue has now, and hands nothing out: the fetch does not wait for the answer. */
+static void receive_only(consumer *c)
+{
+    once_fetch poll = {.max = 2, .batch = &c->batch};
+    c->source->ops->wake(c->source);
+    assert_int_equal(c->source->ops->fetch(c->source, &poll, &c->err), ONCE_OK);
+    assert_int_equal(c->batch.n, 0);
+    for (int i = 0; i < 5; i++) beat(c);
+}
+
+/* For more than half of its time nobody has called: it may be somebody else's soon, and is received again. */
+static void what_was_not_extended_in_time_is_not_handed_out(void **state)
+{
+    (void)state;
+    consumer *c = begin(false);
+    c->w->spec.source.named = true;
+    put(c->w, 0, ONCE_BYTES("{}"), (once_bytes){0});
+    receive_only(c);
+    ahead_ns = VISIBILITY_MS * INT64_C(600000);
+    size_t n = 0;
+    for (int64_t until_ms = src_real_ms() + 4 * VISIBILITY_MS; n == 0 && src_real_ms() < until_ms;) n = fetch(c, 10);
+    assert_int_equal(n, 1);
+    const once_bytes headers = c->batch.items[0].message.headers;
+    assert_non_null(memmem(headers.data, headers.len, "\"receive_count\":\"2\"", 19));
+    end(c);
+}
+
+/* The other client of the server receives one message; its body must be this. */
+static void take_elsewhere(const sqs_world *w, const char *text)
+{
+    once_buf body = request(w->url);
+    once_buf_puts(&body, ",\"MaxNumberOfMessages\":1}");
+    once_buf answer = call("ReceiveMessage", &body);
+    char wanted[40];
+    (void)snprintf(wanted, sizeof wanted, "\"Body\":\"%s\"", text);
+    assert_non_null(strstr(answer.data, wanted));
+    done(&body, answer);
+}
+
+/* Two messages of a group wait here, and somebody else gets the first one: the second must not overtake it. Our clock
+ * stands still meanwhile, as if the process did. */
+static void what_is_behind_a_lost_message_of_its_group_waits_for_it(void **state)
+{
+    (void)state;
+    consumer *c = begin(true);
+    send_to(c->w, "g", ONCE_BYTES("1"), (once_bytes){0});
+    send_to(c->w, "g", ONCE_BYTES("2"), (once_bytes){0});
+    receive_only(c);
+    const int64_t stopped_ns = once_env_mono_ns(once_env_real());
+    once_env_sleep_ms(once_env_real(), VISIBILITY_MS + 100);
+    take_elsewhere(c->w, "1");
+    ahead_ns = stopped_ns + VISIBILITY_MS / 3 * INT64_C(1000000) - once_env_mono_ns(once_env_real());
+    beat(c);
+    size_t n = 0;
+    for (int64_t until_ms = src_real_ms() + 4 * VISIBILITY_MS; n == 0 && src_real_ms() < until_ms;) n = fetch(c, 10);
+    assert_true(n > 0 && once_bytes_equal(c->batch.items[0].message.body, ONCE_BYTES("1")));
+    assert_int_equal(ask(c, false, c->batch.items[0].delivery), ONCE_RECEIPT_DONE); /* it came again, and is ours */
     end(c);
 }
 
@@ -326,12 +397,14 @@ static void a_close_gives_back_what_was_not_acked(void **state)
     consumer *c = begin(false);
     c->w->sqs.visibility_ms = 600000;
     c->source->ops->close(c->source);
-    assert_int_equal(once_source_open(&c->w->spec, &c->env, ONCE_OPEN_RUN, &c->source, &c->err), ONCE_OK);
+    assert_int_equal(once_source_open(&c->w->spec, &c->env, ONCE_OPEN_RUN, (once_cancel){0}, &c->source, &c->err),
+                     ONCE_OK);
     for (int i = 0; i < 4; i++) put(c->w, 0, ONCE_BYTES("{}"), (once_bytes){0});
     size_t n = 0;
     while (n < 2) n += fetch(c, 1); /* others are received and not handed out, or not even received */
     c->source->ops->close(c->source);
-    assert_int_equal(once_source_open(&c->w->spec, &c->env, ONCE_OPEN_RUN, &c->source, &c->err), ONCE_OK);
+    assert_int_equal(once_source_open(&c->w->spec, &c->env, ONCE_OPEN_RUN, (once_cancel){0}, &c->source, &c->err),
+                     ONCE_OK);
     for (n = 0; n < 4;) {
         const size_t more = fetch(c, 4);
         assert_true(more > 0);
@@ -365,6 +438,8 @@ static int run_fifo_and_own(void)
         cmocka_unit_test(near_the_end_of_twelve_hours_an_extension_is_the_last),
         cmocka_unit_test(a_group_comes_in_order_and_not_before_its_acks),
         cmocka_unit_test(what_was_received_and_not_handed_out_is_extended),
+        cmocka_unit_test(what_was_not_extended_in_time_is_not_handed_out),
+        cmocka_unit_test(what_is_behind_a_lost_message_of_its_group_waits_for_it),
         cmocka_unit_test(a_close_gives_back_what_was_not_acked),
     };
     return run("sqs, a FIFO queue", true) + cmocka_run_group_tests_name("sqs, by itself", own, NULL, NULL);

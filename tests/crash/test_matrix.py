@@ -20,6 +20,7 @@ ROWS = {
     "settle_before": "f05", "settle_after": "f05_f09", "commit_before": "f05_f09", "commit_after": "f07_f09", "ack_before": "f07", "ack_after": "f09",
     "take_before": "f73", "take_after": "f73_f16", "migrate_between": "f13", "sweep_between": "f12", "merge_between": "f12", "drain_before": "f59",
     "bury_before": "f36", "bury_after": "f36", "replay_before": "f35", "replay_between": "f35",
+    "then_before": "f05", "then_between": "f05", "then_after": "f05",
 }
 
 
@@ -94,9 +95,11 @@ def filler_again(folder, original):
 # ---- the matrix ----
 
 OPERATORS = ("replay_before", "replay_between")  # not reached by a run
+THEN = tuple(point for point in POINTS if point.startswith("then_"))  # test_then.py
+HTTP = tuple(point for point in POINTS if point.startswith("http_"))  # test_requests.py
 
 
-@pytest.mark.parametrize("point", [p for p in POINTS if p not in ("migrate_between", "sweep_between", "merge_between") + OPERATORS], ids=name_of)
+@pytest.mark.parametrize("point", [p for p in POINTS if p not in ("migrate_between", "sweep_between", "merge_between") + OPERATORS + THEN + HTTP], ids=name_of)
 def test_killed_at(tmp_path, point):
     way = told_to_stop if point == "drain_before" else ordinary
 
@@ -237,7 +240,7 @@ ELSEWHERE = ("migrate_between", "sweep_between", "merge_between")
 BLAMING = ("effect_before", "effect_between", "effect_after")  # these fail one message: it is tried again
 
 
-@pytest.mark.parametrize("point", [p for p in POINTS if p not in SILENT + ELSEWHERE + OPERATORS],
+@pytest.mark.parametrize("point", [p for p in POINTS if p not in SILENT + ELSEWHERE + OPERATORS + THEN + HTTP],
                          ids=lambda p: "f06_f76_" + p if p == "commit_after" else "f76_" + p)
 def test_failure_reported_at(tmp_path, point):
     """One run, which sees an error that may or may not hide a success; its counts must be as if nothing had happened."""

@@ -9,7 +9,7 @@ import postgres
 from crashes import Workload, at_once
 from harness import Running, check_sum, counts, until
 from pgpipeline import PostgresPipeline, need_postgres
-from test_matrix import ELSEWHERE, HITS, OPERATORS, POINTS, SILENT, name_of
+from test_matrix import ELSEWHERE, HITS, HTTP, OPERATORS, POINTS, SILENT, THEN, name_of
 
 need_postgres()
 
@@ -18,7 +18,7 @@ def work_in(folder, **more):
     return Workload(str(folder), postgres=postgres.shared(), **more)
 
 
-@pytest.mark.parametrize("point", [p for p in POINTS if p not in ELSEWHERE + OPERATORS + ("drain_before",)], ids=name_of)
+@pytest.mark.parametrize("point", [p for p in POINTS if p not in ELSEWHERE + OPERATORS + THEN + HTTP + ("drain_before",)], ids=name_of)
 def test_killed_at(tmp_path, point):
     def one(hit):
         work = work_in(tmp_path / str(hit))
@@ -31,7 +31,7 @@ def test_killed_at(tmp_path, point):
     at_once(one, HITS[:2])
 
 
-@pytest.mark.parametrize("point", [p for p in POINTS if p not in SILENT + ELSEWHERE + OPERATORS],
+@pytest.mark.parametrize("point", [p for p in POINTS if p not in SILENT + ELSEWHERE + OPERATORS + THEN + HTTP],
                          ids=lambda p: "f06_f76_" + p if p == "commit_after" else "f76_" + p)
 def test_failure_reported_at(tmp_path, point):
     def one(hit):

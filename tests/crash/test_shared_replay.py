@@ -5,7 +5,7 @@ import os
 import pytest
 
 import postgres
-from fenced import Fenced
+from fenced import CONFIG, Fenced
 from harness import counts
 from pgpipeline import need_postgres, new_name
 from redisserver import RedisServer, has_redis
@@ -33,7 +33,7 @@ def store(request, tmp_path):
 
 @pytest.mark.parametrize("point", ["replay_before:kill:1", "replay_between:kill:1", "replay_between:kill:200"])
 def test_f35_killed_during_replay(tmp_path, store, point):
-    work = Fenced(str(tmp_path), n=N, workers=4, batch=64, attempts=1, script=SCRIPT, store=store)
+    work = Fenced(str(tmp_path), n=N, workers=4, batch=64, attempts=1, script=SCRIPT, config=CONFIG + "breaker: off\ndead_limit: off\n", store=store)
     p = work.p
     counts(p.run(status=1), received=N, dead=N)
     open(os.path.join(p.folder, "open"), "w").close()

@@ -36,8 +36,8 @@ static void report(void *user, const char *line)
 
 static void check_statements(const once_sql_spec *sql)
 {
-    CHECK(sql->n_statements > 0);
-    for (size_t i = 0; i < sql->n_statements; i++) CHECK(sql->statements[i].sql.len > 0 && sql->statements[i].line > 0);
+    CHECK(sql->does.n > 0);
+    for (size_t i = 0; i < sql->does.n; i++) CHECK(sql->does.at[i].sql.len > 0 && sql->does.at[i].line > 0);
 }
 
 static void check_handler(const once_spec *spec, const once_handler_spec *handler)

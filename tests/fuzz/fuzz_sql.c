@@ -66,6 +66,10 @@ static void check_parameter(const once_sql_statement *s, size_t number, once_byt
     CHECK(number >= 1 && number <= s->n);
     const once_sql_param *param = &s->params[number - 1];
     CHECK(param->optional == optional && param->as_text == as_text);
+    if (param->source == ONCE_SQL_RESULT) {
+        CHECK(!named && pointer.len >= 6 && memcmp(pointer.data, "result", 6) == 0);
+        return;
+    }
     const bool ours = named && pointer.len >= 5 && memcmp(pointer.data, "once_", 5) == 0;
     CHECK(ours == (param->source != ONCE_SQL_PLACE));
     if (ours) return;

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PAGES = ["README.md", "docs/elsewhere.md", "docs/runbook.md"]
+PAGES = ["README.md", "docs/elsewhere.md", "docs/pauses.md", "docs/runbook.md", "docs/then.md"]
 
 
 def sessions(page):

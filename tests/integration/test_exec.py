@@ -285,9 +285,9 @@ def test_a_command_that_is_not_there(tmp_path):
     assert not p.rows("SELECT 1 FROM once_entry")
 
 
-def test_a_command_that_disappears_pauses_everything(tmp_path):
+def test_a_command_that_disappears_pauses_its_handler(tmp_path):
     """Nobody is blamed: what was claimed goes back, and the next run goes on."""
-    p = pipeline(tmp_path, "#!/bin/sh\nrm -f effect\n", "workers: 1\nhandler: {exec: [./effect]}\n", *[{"id": i} for i in range(5)])
+    p = pipeline(tmp_path, "#!/bin/sh\nrm -f effect\n", "workers: 1\npatience: 200ms\nhandler: {exec: [./effect]}\n", *[{"id": i} for i in range(5)])
     ended = p.try_run()
     assert ended.status == 3 and "effect" in ended.err, ended
     assert ended.json["done"] == 1 and ended.json["dead"] == 0 and ended.json["retries"] == 0

@@ -1,17 +1,16 @@
 """What `once` asks a Kafka without reading from it: `check`, `status`, `explain --message`, and the lag on the progress line."""
 
 import os
-import pty
 import re
-import subprocess
 import time
 
 import confluent_kafka
 import pytest
 
 import kafka
-from harness import ONCE, Pipeline, environment, read_terminal, until
+from harness import Pipeline, until
 from kafkaclient import new_name
+from terminal import Terminal
 
 DAY_MS = 86400000
 HANDLER = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)"]}\n'
@@ -260,21 +259,12 @@ def test_the_progress_line_shows_the_lag_of_each_partition(tmp_path, client):
     topic = client.topic(partitions=2)
     client.produce(topic, *[{"id": n} for n in range(4)], partition=1)
     p = Reading(tmp_path, client, topic, 'key: "${/id}"\nhandler: {exec: [sh, -c, "while ! test -e go; do sleep 0.05; done"]}\n')
-    master, slave = pty.openpty()
-    process = subprocess.Popen([ONCE, "run", p.name], cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave,
-                               env=environment(folder=tmp_path))
-    os.close(slave)
-    seen = ""
-    while f"lag 4 ({topic}/1 4)" not in seen:
-        seen += os.read(master, 65536).decode()
-    (tmp_path / "go").touch()
-    while not re.search(r"4 done.*lag 0", seen):
-        seen += os.read(master, 65536).decode()
-    process.terminate()
-    read_terminal(master, process)
-    assert process.wait(20) == 0
-    os.close(master)
-    assert "% read" not in seen
+    with Terminal(p) as terminal:
+        terminal.see(rf"lag 4 \({topic}/1 4\)")
+        (tmp_path / "go").touch()
+        terminal.see(r"4 done.*lag 0")
+    assert terminal.status == 0
+    assert "% read" not in terminal.seen
 
 
 # ---- once explain ----

@@ -8,6 +8,7 @@ import sqlite3
 import pytest
 
 import kafka
+from docpage import Page, check_quoted, read
 from harness import ROOT, Running, once, until
 from kafkaclient import new_name
 
@@ -19,18 +20,7 @@ def client():
     return kafka.shared()
 
 
-def read(path):
-    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-        return file.read()
-
-
-BLOCKS = re.findall(r"```yaml\n(.*?)```", read("docs/kafka.md"), re.S)
-REST = {"consumer": "docs", "store": "sqlite:docs.db", "key": '"${coordinates}"', "remember": "14d", "handler": "{exec: [cat]}"}
-
-
-def whole(block):
-    """A part of a pipeline, with what it leaves out."""
-    return block + "".join(f"{name}: {value}\n" for name, value in REST.items() if not re.search(rf"^{name}:", block, re.M))
+PAGE = Page("docs/kafka.md", key='"${coordinates}"', remember="14d")
 
 
 def in_this_cluster(text, client, brokers=None):
@@ -47,11 +37,11 @@ def in_this_cluster(text, client, brokers=None):
     return re.sub(r"^consumer: .*$", f"consumer: {new_name('docs')}", text, flags=re.M), names
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
+@pytest.mark.parametrize("number", range(len(PAGE.blocks)))
 def test_every_pipeline_of_the_page_is_accepted_by_the_cluster(tmp_path, client, number):
-    block = BLOCKS[number]
+    block = PAGE.blocks[number]
     secure = "SASL_SSL" in block  # the tests' broker has SASL and TLS on ports of their own
-    text, _ = in_this_cluster(whole(block), client, kafka.sasl(client) if secure else None)
+    text, _ = in_this_cluster(PAGE.whole(block), client, kafka.sasl(client) if secure else None)
     if secure:
         text = text.replace("SASL_SSL", "SASL_PLAINTEXT").replace("/etc/ssl/certs/kafka-ca.pem", client.ca).replace("username: once", "username: alice")
     (tmp_path / "p.yaml").write_text(text)
@@ -62,22 +52,14 @@ def test_every_pipeline_of_the_page_is_accepted_by_the_cluster(tmp_path, client,
 
 
 def test_every_test_that_the_page_names_exists():
-    names = set(re.findall(r"`(test_\w+)`", read("docs/kafka.md")))
-    assert len(names) > 10
-    folder = os.path.join(ROOT, "tests", "integration")
-    known = "".join(read(os.path.join(folder, name)) for name in os.listdir(folder) if name.startswith("test_kafka"))
-    assert {name for name in names if f"def {name}(" not in known} == set()
+    PAGE.check_tests("test_kafka", 10)
 
 
 def test_the_page_quotes_what_the_product_says():
     """Texts of the table "You see X" are in the sources."""
-    sources = "".join(read(os.path.join(folder, name)) for folder, _, files in os.walk(os.path.join(ROOT, "src"))
-                      for name in files if name.endswith(".c"))
-    sources = re.sub(r'"\s*(?:PRI\w+)\s*"', "d", re.sub(r'"\n\s*"', "", sources))
-    for words in ("no broker answers (", "refuse the connection", "is shorter than", "could not read %.80s of", "share partitions by '%s'",
-                  "by its client.id it is another consumer", "does not exist; create it", "the topic was made anew, or the broker lost its last messages",
-                  "' has lost its offset ", "another worker has the same 'instance'", '"stream_stuck"'):
-        assert words in sources, words
+    check_quoted("no broker answers (", "refuse the connection", "is shorter than", "could not read %.80s of", "share partitions by '%s'",
+                 "by its client.id it is another consumer", "does not exist; create it", "the topic was made anew, or the broker lost its last messages",
+                 "' has lost its offset ", "another worker has the same 'instance'", '"stream_stuck"')
 
 
 class Example:

@@ -1,13 +1,13 @@
 """source: kafka, and what a run relied on is gone: topics, messages, offsets of the group. Each message that the broker still has
 takes effect once; what is lost is said."""
 
-import os
 import signal
 import time
 
 import pytest
 
 import kafka
+from brokerpipeline import lines
 from harness import counts, stopped, until
 from kafkapipeline import CONFIG, KafkaPipeline, need_kafka, numbered, source
 
@@ -35,11 +35,7 @@ def waiting(folder):
 
 
 def ledger(folder):
-    path = os.path.join(folder, "ledger")
-    if not os.path.exists(path):
-        return []
-    with open(path) as file:
-        return sorted(file.read().split())
+    return sorted(lines(folder, "ledger"))
 
 
 def ids(messages):

@@ -4,6 +4,7 @@ store that is away. Each effect is counted in the user's table."""
 import random
 import time
 
+import confluent_kafka
 import pytest
 
 import kafka
@@ -11,7 +12,7 @@ import postgres
 from harness import until
 from kafkapipeline import CONFIG, KafkaPipeline, KafkaPostgresPipeline, need_kafka, numbered
 from kafkaproxy import COMMIT, KafkaProxy
-from pgpipeline import need_postgres, new_name, socket_of
+from pgpipeline import Session, need_postgres, new_name, socket_of
 from tcpproxy import Proxy
 
 need_kafka()
@@ -138,6 +139,37 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path, own):
         p.stop(running)
     p.check(400)
     assert len(own.read(topic)) == 400
+
+
+GATE = 29  # an advisory lock that effects need
+GATED = f'key: "${{/id}}"\ntimeout: 5m\nbatch: {{max: 100, wait: 10s}}\nhandler: {{sql: "INSERT INTO t(id, n) SELECT :id, :n FROM pg_advisory_xact_lock_shared({GATE})"}}\n'
+
+
+def test_f29_the_broker_is_killed_and_comes_back_while_a_revoke_waits(tmp_path, own):
+    """The worker holds back its answer to the group, because a transaction has messages of the partitions. The broker that asked is gone
+    meanwhile, and the one that comes back knows nothing of the question."""
+    topic = own.topic(partitions=4)
+    p = KafkaPostgresPipeline(tmp_path, own, topic, GATED, properties=SOON)
+    p.execute(f"ALTER DATABASE {p.value('SELECT current_database()')} SET lock_timeout = '60s'")  # without it they would not wait for so long
+    at_the_gate = f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = {GATE} AND granted = "
+    guest = confluent_kafka.Consumer({**own.config, "group.id": p.group, "partition.assignment.strategy": "cooperative-sticky",
+                                      "enable.auto.commit": False, "session.timeout.ms": 3000, "heartbeat.interval.ms": 500})
+    with p.start("--log-level=info") as running:
+        p.wait(running, lambda: len(p.committed()) == 4, what="it has all partitions")
+        with Session(p.url, f"SELECT pg_advisory_lock({GATE})") as gate:
+            until(lambda: p.value(at_the_gate + "true"), what="the gate is closed")
+            own.produce(topic, *numbered(100), partition=lambda n, _: n % 4)  # one batch has all of them
+            p.wait(running, lambda: p.value(at_the_gate + "false"), what="a transaction that waits")
+            guest.subscribe([topic])
+            p.wait(running, lambda: guest.poll(0.1) or "stream_revoked" in p.said(running), what="partitions are revoked")
+            assert "stream_released" not in p.said(running), "released with messages in a transaction"
+            own.brokers[0].kill()
+            own.start()
+            gate.end()
+        guest.close()
+        p.wait(running, lambda: p.count() == 100 and p.lag() == 0, 60, what="it goes on")
+        p.stop(running)
+    p.check(100)
 
 
 def test_a_worker_is_killed_and_another_starts_while_the_broker_is_away(tmp_path, own):

@@ -7,6 +7,7 @@ import time
 import pytest
 
 import kafka
+from brokerpipeline import lines
 from harness import counts, until
 from kafkaclient import new_name
 from kafkapipeline import CONFIG, KafkaPipeline, need_kafka, numbered
@@ -27,11 +28,7 @@ def client():
 
 
 def ledger(folder):
-    path = os.path.join(folder, "ledger")
-    if not os.path.exists(path):
-        return []
-    with open(path) as file:
-        return file.read().splitlines()
+    return lines(folder, "ledger")
 
 
 # ---- the way of a message ----

@@ -160,7 +160,7 @@ def down(folder, code, config):
 @pytest.mark.parametrize("code, retry", [(69, "{backoff: 1ms..5ms}"), (75, "{for: 1h, backoff: 1ms..5ms}")])
 def test_f95_a_handler_that_is_down_is_told_and_that_it_works_again(tmp_path, code, retry):
     """It takes nothing, however long that lasts, and spends no budget: at warn, when it begins, now and then, and at its end."""
-    p = down(tmp_path, code, f"retry: {retry}\nhandler: {{exec: [./effect]}}\n")
+    p = down(tmp_path, code, f"breaker: off\nretry: {retry}\nhandler: {{exec: [./effect]}}\n")
     with p.start("--log-format", "json") as running:
         until(lambda: os.path.exists(tmp_path / "asked") and os.path.getsize(tmp_path / "asked") > 30, what="it was asked again and again")
         (tmp_path / "up").touch()

@@ -94,7 +94,7 @@ def test_f67_several_mistakes_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("config, named", [
-    (KEY + "handler: {http: {post: \"http://x\"}}\n", "http"), (KEY + "handler: {forward: x}\n", "forward"),
+    (KEY + "handler: {forward: x}\n", "forward"),
     (KEY + HANDLER + "sinks: {a: {kafka: {}}}\n", "sinks"),
     (KEY + "handler: {sql: [SELECT 1], emit: []}\n", "emit"),
     (KEY + HANDLER + "admin: {}\n", "admin")])

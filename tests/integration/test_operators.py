@@ -22,6 +22,7 @@ key: "${/id}"
 type: "${/type}"
 time: "${/at}"
 remember: 7d
+dead_limit: off
 handlers:
   pay:
     sql: [{do: "INSERT INTO t(id, amount) SELECT :id, :amount FROM gate WHERE is_open", rows: 1, else: dead}]

@@ -32,7 +32,7 @@ def pipeline(folder, do, where, more="", tables=TABLES):
     """Atomic, or in a transaction for each message."""
     url = postgres.shared().database(new_name())
     psql(url, tables)
-    head = f'key: "${{/id}}"\npatience: 1s\nretry: {{attempts: 2, backoff: 1ms..2ms}}\nhandler:\n{more}'
+    head = f'key: "${{/id}}"\npatience: 200ms\nretry: {{attempts: 2, backoff: 1ms..2ms}}\nhandler:\n{more}'
     if where == "store":
         return PostgresPipeline(folder, f'{head}  sql: ["{do}"]\n', url=url), url
     folder.mkdir(exist_ok=True)

@@ -8,6 +8,7 @@ import rabbitmq
 from harness import once, until
 from brokerpipeline import CONFIG, numbered
 from rabbitmqpipeline import RabbitPipeline, need_rabbitmq
+from terminal import Terminal
 
 need_rabbitmq()
 
@@ -168,6 +169,20 @@ def test_status_shows_what_is_ready_and_what_is_delivered(tmp_path, client):
     p = Checked(tmp_path / "b", client, queue, managed=False)
     p.check()
     assert p.once("status", "--json", p.name).json["lag"]["streams"] == [{"name": queue, "left": 5}]
+
+
+# ---- the progress line ----
+
+def test_the_progress_line_shows_what_is_ready_or_not_acked(tmp_path, client):
+    """Two of five are delivered, and wait for their effect."""
+    queue = client.queue()
+    client.publish(queue, *[{"id": n} for n in range(5)])
+    p = RabbitPipeline(tmp_path, client, queue, 'key: "${/id}"\nhandler: {exec: [sh, -c, "while ! test -e go; do sleep 0.05; done"]}\n', more="prefetch: 2")
+    with Terminal(p) as terminal:
+        terminal.see(rf"lag 5 \({queue}: 3 ready, 2 of this worker not acked\)")
+        (tmp_path / "go").touch()
+        terminal.see(r"5 done.*lag 0")
+    assert terminal.status == 0
 
 
 def test_the_help_lists_the_fields():

@@ -8,6 +8,7 @@ import sqlite3
 import pytest
 
 import rabbitmq
+from docpage import Page, check_quoted, read
 from harness import ROOT, Running, once, until
 from rabbitmqpipeline import need_rabbitmq
 
@@ -19,18 +20,7 @@ def client():
     return rabbitmq.shared()
 
 
-def read(path):
-    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-        return file.read()
-
-
-BLOCKS = re.findall(r"```yaml\n(.*?)```", read("docs/rabbitmq.md"), re.S)
-REST = {"consumer": "docs", "store": "sqlite:docs.db", "key": '"${/id}"', "remember": "forever", "handler": "{exec: [cat]}"}
-
-
-def whole(block):
-    """A part of a pipeline, with what it leaves out."""
-    return block + "".join(f"{name}: {value}\n" for name, value in REST.items() if not re.search(rf"^{name}:", block, re.M))
+PAGE = Page("docs/rabbitmq.md", key='"${/id}"', remember="forever")
 
 
 def at_this_server(text, client):
@@ -44,9 +34,9 @@ def at_this_server(text, client):
     return re.sub(r"^consumer: .*$", f"consumer: {rabbitmq.new_name('docs')}", text, flags=re.M).replace("/etc/once/rabbitmq-ca.pem", client.ca), queue
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
+@pytest.mark.parametrize("number", range(len(PAGE.blocks)))
 def test_every_pipeline_of_the_page_is_accepted_by_the_server(tmp_path, client, number):
-    text, queue = at_this_server(whole(BLOCKS[number]), client)
+    text, queue = at_this_server(PAGE.whole(PAGE.blocks[number]), client)
     (tmp_path / "p.yaml").write_text(text)
     ended = once("check", "p.yaml", cwd=tmp_path, env={"RABBITMQ_PASSWORD": rabbitmq.USERS["alice"]})
     assert ended.status == 0, ended
@@ -54,23 +44,15 @@ def test_every_pipeline_of_the_page_is_accepted_by_the_server(tmp_path, client, 
 
 
 def test_every_test_that_the_page_names_exists():
-    names = set(re.findall(r"`(test_\w+)`", read("docs/rabbitmq.md")))
-    assert len(names) > 10
-    folders = [os.path.join(ROOT, "tests", name) for name in ("integration", "soak")]
-    known = "".join(read(os.path.join(folder, name)) for folder in folders for name in os.listdir(folder) if name.startswith("test_rabbitmq"))
-    assert {name for name in names if f"def {name}(" not in known} == set()
+    PAGE.check_tests("test_rabbitmq", 10)
 
 
 def test_the_page_quotes_what_the_product_says():
     """Texts of the table "You see X" are in the sources."""
-    sources = "".join(read(os.path.join(folder, name)) for folder, _, files in os.walk(os.path.join(ROOT, "src"))
-                      for name in files if name.endswith(".c"))
-    sources = re.sub(r'"\s*(?:PRI\w+)\s*"', "d", re.sub(r'"\n\s*"', "", sources))
-    for words in ("cannot connect to '%s:%d'", "cannot log in at '%s:%d'", "is not accepted: %s", "there is no queue '%s'",
-                  "the broker cancelled the consumer", "nothing came for two heartbeats", "drops a message after %d deliveries (delivery-limit)",
-                  "keeps messages until they are acked (it has no message-ttl)", "could not read %.80s of",
-                  "it is a stream, from which an ack removes nothing", '"rabbitmq_lost"', '"rabbitmq_blocked"'):
-        assert words in sources, words
+    check_quoted("cannot connect to '%s:%d'", "cannot log in at '%s:%d'", "is not accepted: %s", "there is no queue '%s'",
+                 "the broker cancelled the consumer", "nothing came for two heartbeats", "drops a message after %d deliveries (delivery-limit)",
+                 "keeps messages until they are acked (it has no message-ttl)", "could not read %.80s of",
+                 "it is a stream, from which an ack removes nothing", '"rabbitmq_lost"', '"rabbitmq_blocked"')
 
 
 class Example:

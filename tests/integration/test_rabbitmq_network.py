@@ -165,6 +165,20 @@ def test_tls_with_a_certificate_that_does_not_fit_is_refused(tmp_path, client, h
     assert ended.status == 3 and re.search(f"the certificate of '{host}:{client.tls_port}' is not accepted: ({why})", ended.err), ended
 
 
+def test_a_certificate_that_logs_in(tmp_path, client):
+    queue = client.queue()
+    p = RabbitPipeline(tmp_path, client, queue)
+    files = client.certificate("alice")
+    mine = f", login: certificate, tls: {{ca: {client.ca}, certificate: {files}.crt, key: {files}.key}}"
+    p.configure(CONFIG, source=tls_source(client, "localhost", queue, mine))
+    client.publish(queue, *numbered(10))
+    p.run_until(lambda: p.count() == 10)
+    broker = client.certificate("broker")  # of the same authority, but nobody's
+    p.configure(CONFIG, source=tls_source(client, "localhost", queue, mine.replace(files, broker)))
+    ended = p.once("check", p.name)
+    assert ended.status == 3 and "by certificate to the virtual host '/': the broker says: ACCESS_REFUSED" in ended.err, ended
+
+
 # ---- the store ----
 
 def test_f46_without_its_store_it_acks_nothing_and_stays_connected(tmp_path, client):

@@ -281,6 +281,16 @@ def test_a_stream_is_refused(tmp_path, client):
     assert p.count() == 0
 
 
+@pytest.mark.parametrize("kind", QUEUES)
+def test_a_message_that_was_in_a_stream_is_one_like_any_other(tmp_path, client, kind):
+    """A shovel, or any producer, may leave the header in it: that makes no stream of this queue."""
+    queue = queue_of(client, kind)
+    p = RabbitPipeline(tmp_path, client, queue)
+    client.publish(queue, *numbered(5), headers={"x-stream-offset": 7})
+    p.run_until(lambda: p.count() == 5)
+    p.check(5)
+
+
 def test_a_stream_is_refused_at_once_where_it_can_be_asked(tmp_path, client):
     queue = rabbitmq.new_name()
     client.declare(queue, {"x-queue-type": "stream"})

@@ -596,7 +596,8 @@ def test_f48_losing_a_race_is_not_a_warning(tmp_path, redis):
 
 def test_f35_replay_moves_many_letters_in_few_round_trips(tmp_path, redis):
     """By what the server counts, so that it does not depend on how fast anything is. Letters with entries, and those without."""
-    work = fenced(tmp_path, redis, n=0, workers=4, lease="30s", attempts=1, batch=100, script="#!/bin/sh\nexit 65\n")
+    work = fenced(tmp_path, redis, n=0, workers=4, lease="30s", attempts=1, batch=100, script="#!/bin/sh\nexit 65\n",
+                  config=COMMANDS + "dead_limit: off\n")
     work.p.write(*[{"id": f"k{i}"} for i in range(300)], *["{bad %d" % i for i in range(100)])
     counts(work.p.run(status=1), received=400, dead=400, attempts=300)
     redis.call("CONFIG", "RESETSTAT")

@@ -186,7 +186,7 @@ def test_f46_f90_either_node_is_killed_while_the_slot_moves(tmp_path):
         folder = tmp_path / str(seed)
         os.makedirs(folder)
         with Cluster(folder) as cluster:
-            load = Load(folder, cluster, n=3000 if SOAK_S else 300)
+            load = Load(folder, cluster, n=3000 if SOAK_S else 300, paced=True)
             with Runs(load) as runs:
                 for victim in (0, 1):
                     runs.after(30)
@@ -201,7 +201,6 @@ def test_f46_f90_either_node_is_killed_while_the_slot_moves(tmp_path):
                     while cluster.move_some(source, target, 50):
                         pass
                     cluster.end_move(source, target)
-                assert not runs.over(), "there was work left"
                 runs.end()
             load.check()
             load.replay()
@@ -215,7 +214,7 @@ def test_f47_f90_a_node_is_killed_and_its_replica_promoted(tmp_path):
         os.makedirs(folder)
         with Cluster(folder, replicas=1) as cluster:
             first = cluster.owner()
-            load = Load(folder, cluster, n=3000 if SOAK_S else 300, more="&wait=1", node=first)
+            load = Load(folder, cluster, n=3000 if SOAK_S else 300, more="&wait=1", node=first, paced=True)
             with Runs(load) as runs:
                 runs.after(30)
                 replica = cluster.replicas[0]
@@ -226,7 +225,6 @@ def test_f47_f90_a_node_is_killed_and_its_replica_promoted(tmp_path):
                 replica.kill()
                 until(lambda: cluster.owner() is first, deadline_s=60, what="the first one is promoted again")
                 replica.start()
-                assert not runs.over(), "there was work left"
                 runs.end()
             load.check()
             load.replay()

@@ -199,6 +199,7 @@ def test_f67_a_missing_table_elsewhere_is_a_mistake_with_its_line(other):
 def test_a_table_that_vanishes_stops_the_run_and_blames_nobody(other):
     other.query("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM 1 FROM gone; RETURN NEW; END';"
                 "CREATE TRIGGER late BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION fail()")
+    other.p.configure(config(other.url) + "patience: 200ms\n")
     ended = other.p.try_run()
     assert ended.status == 3 and "gone" in ended.err, ended
     other.query("CREATE TABLE gone(n int)")
@@ -251,7 +252,7 @@ def test_f46_away_for_a_while_no_attempt_is_used_up(other):
             proxy.refuse = True
             proxy.cut_all()
             other.p.append(*some(20))
-            until(lambda: "no effect outside of the store is started" in open(log).read(), what="that it is noticed")
+            until(lambda: "because its effects cannot be started" in open(log).read(), what="that it is noticed")
             assert other.rows() == "0|0"
             proxy.refuse = False
             until(lambda: other.rows() == "20|20", what="everything")

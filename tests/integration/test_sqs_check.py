@@ -2,6 +2,7 @@
 fake server."""
 
 import json
+import time
 
 import pytest
 
@@ -9,6 +10,7 @@ import elasticmq
 from brokerpipeline import CONFIG, numbered
 from fakesqs import FakeSqs
 from sqspipeline import SqsPipeline, need_sqs
+from terminal import Terminal
 
 need_sqs()
 
@@ -79,6 +81,50 @@ def test_status_counts_what_is_ready_in_flight_and_delayed(tmp_path, client):
     assert status["lag"]["streams"] == [{"name": name, "left": 2}, {"name": f"{name} (in flight)", "left": 3},
                                         {"name": f"{name} (delayed)", "left": 2}], status
     assert status["lag"]["left"] == 7
+
+
+def test_status_does_not_wait_for_a_server_that_does_not_answer(tmp_path, sqs):
+    p = asking(tmp_path, sqs, "mute")
+    p.once("check", p.name)
+    p.configure(CONFIG, source=f'{{queue: mute, endpoint: "{sqs.address}"}}')  # by its name: its URL must be asked for
+    sqs.fault("GetQueueUrl", hang=True)
+    began = time.monotonic()
+    ended = p.once("status", p.name)
+    assert ended.status == 0 and "could not be read: GetQueueUrl: no answer from" in ended.out, ended
+    assert time.monotonic() - began < 4
+
+
+# ---- the progress line ----
+
+WAITS = 'key: "${/id}"\nhandler: {exec: [sh, -c, "while ! test -e go; do sleep 0.05; done"]}\n'
+
+
+def test_the_progress_line_shows_what_is_ready_in_flight_and_delayed(tmp_path, client):
+    queue = client.queue()
+    p = SqsPipeline(tmp_path, client, queue, WAITS)
+    client.send(queue, *numbered(4))
+    client.send(queue, *numbered(2, 4), delay=900)
+    with Terminal(p, env=p.env) as terminal:
+        terminal.see(rf"lag 6 \({queue.rpartition('/')[2]}: 0 ready, 4 in flight, 2 delayed\)")
+        (tmp_path / "go").touch()
+        terminal.see(r"4 done.*lag 2 .*: 0 ready, 0 in flight, 2 delayed\)")
+    assert terminal.status == 0
+
+
+def test_a_run_counts_only_while_somebody_looks(tmp_path, sqs):
+    """Each request costs. Where the right to ask is missing, nothing is shown, and all the rest works."""
+    p = asking(tmp_path, sqs, "unseen")
+    sqs.send("unseen", *numbered(5))
+    before = len(sqs.calls("GetQueueAttributes"))
+    p.run_until(lambda: p.count() == 5 and not sqs.messages("unseen"))
+    assert len(sqs.calls("GetQueueAttributes")) == before + 1, "the visibility timeout alone is asked for"
+    sqs.fault("GetQueueAttributes", error=(403, "com.amazon.coral.service#AccessDeniedException", "no"), times=1000)
+    sqs.send("unseen", *numbered(5, 5))
+    with Terminal(p, env=p.env) as terminal:
+        terminal.see(r"5 done")
+    sqs.control(do="set", faults=[])
+    assert terminal.status == 0 and "lag" not in terminal.seen, terminal.seen
+    assert len(sqs.calls("GetQueueAttributes")) <= before + 4, "it asks again and again"
 
 
 # ---- what Amazon SQS tells ----

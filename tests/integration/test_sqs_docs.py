@@ -8,6 +8,7 @@ import sqlite3
 import pytest
 
 import elasticmq
+from docpage import Page, check_quoted, read
 from harness import ROOT, Running, once, until
 from sqspipeline import need_sqs
 
@@ -19,18 +20,7 @@ def client():
     return elasticmq.shared()
 
 
-def read(path):
-    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-        return file.read()
-
-
-BLOCKS = re.findall(r"```yaml\n(.*?)```", read("docs/sqs.md"), re.S)
-REST = {"consumer": "docs", "store": "sqlite:docs.db", "key": '"${coordinates}"', "remember": "15d", "handler": "{exec: [cat]}"}
-
-
-def whole(block):
-    """A part of a pipeline, with what it leaves out."""
-    return block + "".join(f"{name}: {value}\n" for name, value in REST.items() if not re.search(rf"^{name}:", block, re.M))
+PAGE = Page("docs/sqs.md", key='"${coordinates}"', remember="15d")
 
 
 def on_this_server(text, client):
@@ -41,30 +31,22 @@ def on_this_server(text, client):
     return re.sub(r"\bqueue: \S+", f"queue: {queue}\n    endpoint: {client.address}", text), queue
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
+@pytest.mark.parametrize("number", range(len(PAGE.blocks)))
 def test_every_pipeline_of_the_page_is_accepted(tmp_path, client, number):
-    text, _ = on_this_server(whole(BLOCKS[number]), client)
+    text, _ = on_this_server(PAGE.whole(PAGE.blocks[number]), client)
     (tmp_path / "p.yaml").write_text(text)
     ended = once("check", "p.yaml", cwd=tmp_path, env=elasticmq.KEYS)
     assert ended.status == 0 and "is a standard queue" in ended.out, ended
 
 
 def test_every_test_that_the_page_names_exists():
-    names = set(re.findall(r"`(test_\w+)`", read("docs/sqs.md")))
-    assert len(names) > 5
-    folder = os.path.join(ROOT, "tests", "integration")
-    known = "".join(read(os.path.join(folder, name)) for name in os.listdir(folder) if name.startswith("test_sqs"))
-    assert {name for name in names if f"def {name}(" not in known} == set()
+    PAGE.check_tests("test_sqs", 5)
 
 
 def test_the_page_quotes_what_the_product_says():
     """Texts of the table "You see X" are in the sources."""
-    sources = "".join(read(os.path.join(folder, name)) for folder, _, files in os.walk(os.path.join(ROOT, "src"))
-                      for name in files if name.endswith(".c"))
-    sources = re.sub(r'"\s*(?:PRI\w+)\s*"', "d", re.sub(r'"\n\s*"', "", sources))
-    for words in ("no answer from '%s'", "SQS answers %ld", "no region is known to sign for", "is shorter than", "could not read %.80s of",
-                  "deliveries (maxReceiveCount)", "not longer than the queue", "the body is in S3"):
-        assert words in sources, words
+    check_quoted("no answer from '%s'", "SQS answers %ld", "no region is known to sign for", "is shorter than", "could not read %.80s of",
+                 "deliveries (maxReceiveCount)", "not longer than the queue", "the body is in S3", "cannot be used: it is cut")
 
 
 class Example:

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import json
 import re
 import subprocess
 import time
@@ -73,6 +74,32 @@ def test_receives_that_are_cut_or_make_no_sense(tmp_path, sqs):
     p.check(20)
 
 
+def test_a_receive_from_a_fifo_queue_that_is_repeated_gets_the_same_messages(tmp_path, sqs):
+    """They are not hidden for their time, although the answer never arrived. A receive that has arrived is not repeated."""
+    p = FakeSqsPipeline(tmp_path, sqs, f"batch: {{max: 10}}\n{CONFIG}", fifo=True, visibility="600s")
+    sqs.send(p.queue, *numbered(30), group=lambda message: f"g{message['n'] % 3}")
+    sqs.fault("ReceiveMessage", cut=200)
+    sqs.fault("ReceiveMessage", skip=1, cut=0)
+    summary = p.run_until(p.is_empty)
+    assert sqs.state()["faults"] == 0 and summary["received"] == 30, summary
+    p.check(30)
+
+
+def test_a_message_that_cannot_be_deleted_holds_up_no_other(tmp_path, sqs):
+    """Its receipt handle does not fit into a request. The others of its answer are handled and deleted."""
+    p = FakeSqsPipeline(tmp_path, sqs, visibility="30s")
+    sqs.send(p.queue, *numbered(5))
+    strange = {"MessageId": "strange", "ReceiptHandle": "H" * 2000000, "Body": json.dumps(numbered(1, 5)[0])}
+    ready = {**strange, "MessageId": "ready", "ReceiptHandle": "a" * 32, "Body": json.dumps(numbered(1, 6)[0])}
+    sqs.fault("ReceiveMessage", garbage=json.dumps({"Messages": [strange, ready]}), done=False)
+    with p.start() as running:
+        p.wait(running, lambda: p.is_empty() and p.count() == 6)
+        summary = p.stop(running)
+    assert summary["acked"] == summary["received"] == 6, summary
+    assert "cannot be used: it is cut or no JSON, or a message in it has no MessageId" in p.said(running)
+    assert sorted(p.ids()) == ["m0", "m1", "m2", "m3", "m4", "m6"]
+
+
 def test_throttled_calls_are_repeated_after_pauses(tmp_path, sqs):
     p = FakeSqsPipeline(tmp_path, sqs, visibility="30s")
     sqs.send(p.queue, *numbered(20))
@@ -102,6 +129,15 @@ def test_a_long_poll_delays_neither_deletes_nor_the_end(tmp_path, sqs):
 
 
 # ---- connections ----
+
+def test_f59_a_stop_while_the_queue_is_looked_for(tmp_path, sqs):
+    p = FakeSqsPipeline(tmp_path, sqs)
+    sqs.fault("GetQueueUrl", hang=True, times=100)
+    with p.start() as running:
+        p.wait(running, lambda: sqs.calls("GetQueueUrl"), what="it asks for the queue")
+        summary = p.stop(running)
+        assert summary["stopped"] and "GetQueueUrl: stopped while waiting for an answer; nothing was lost" in p.said(running), p.said(running)
+
 
 def test_f49_connections_that_are_half_open(tmp_path, sqs):
     """Nothing comes through them and nobody is told. Each thread notices it once, and then uses none of them again."""
@@ -144,6 +180,23 @@ def test_f08_a_receipt_that_has_expired(tmp_path, sqs):
         p.wait(running, p.is_empty, what="it is deleted")
         p.stop(running)
     assert mark.stat().st_size == 1, "the effect happened twice"
+
+
+def test_messages_of_a_queue_that_is_deleted_need_no_delete(tmp_path, sqs):
+    """They are gone with it. Their effects have happened, and nobody tries to delete them again and again."""
+    wait, begun = tmp_path / "wait", tmp_path / "begun"
+    wait.touch()
+    p = FakeSqsPipeline(tmp_path, sqs, f'workers: 3\nkey: "${{/id}}"\n'
+                        f'handler: {{exec: [sh, -c, "echo >>{begun}; while [ -e {wait} ]; do sleep 0.05; done"]}}\n', visibility="30s")
+    sqs.send(p.queue, *numbered(3))
+    with p.start() as running:
+        p.wait(running, lambda: begun.exists() and begun.stat().st_size == 3, what="the effects begin")
+        sqs.ok("DeleteQueue", QueueUrl=sqs.url(p.queue))
+        wait.unlink()
+        p.wait(running, lambda: deletes(sqs), what="it tries to delete")
+        assert p.stop(running)["done"] == 3
+    assert "ack: " not in p.said(running), p.said(running)
+    assert len(deletes(sqs)) <= 3, deletes(sqs)
 
 
 @contextlib.contextmanager
@@ -225,7 +278,10 @@ def test_f59_a_stop_returns_what_was_not_begun(tmp_path, sqs):
 def test_f59_killed_it_loses_nothing(tmp_path, sqs, when):
     p = FakeSqsPipeline(tmp_path, sqs, f"batch: {{max: 10}}\n{CONFIG}", visibility="30s")
     sqs.send(p.queue, *numbered(40))
-    sqs.fault("DeleteMessageBatch" if when == "delete" else "ReceiveMessage", skip=1, hang=True)
+    if when == "delete":
+        sqs.fault("DeleteMessageBatch", skip=1, hang=True, done=False)  # others may be deleted beside it
+    else:
+        sqs.fault("ReceiveMessage", skip=1, hang=True)
     with p.start() as running:
         until(lambda: sqs.state()["faults"] == 0, what="the call hangs")
         running.process.kill()
@@ -302,14 +358,23 @@ def test_credentials_that_end_again_and_again(tmp_path, sqs):
 
 @pytest.mark.parametrize("ahead_s", [-3600, 3600])
 def test_a_clock_that_differs_from_that_of_the_server(tmp_path, sqs, ahead_s):
+    """Also when it is set while the run goes on. Nothing fails for it: each request is repeated at once."""
     p = FakeSqsPipeline(tmp_path, sqs, visibility="30s")
-    sqs.send(p.queue, *numbered(10))
     sqs.skew(ahead_s)
     with p.start() as running:
-        p.wait(running, lambda: p.count() == 10)
-        p.wait(running, p.is_empty)
+        for number, skew_s in enumerate((ahead_s, -ahead_s, 0)):
+            sqs.skew(skew_s)
+            (message,) = numbered(1, number)
+            status, _ = sqs.call("SendMessage", stamp=stamp(skew_s), QueueUrl=sqs.url(p.queue), MessageBody=json.dumps(message))
+            assert status == 200
+            p.wait(running, lambda n=number + 1: p.count() == n and p.is_empty())
         p.stop(running)
-    p.check(10)
+    assert "source_failed" not in p.said(running)
+    p.check(3)
+
+
+def stamp(ahead_s):
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() + ahead_s))
 
 
 @pytest.mark.parametrize("change", [{"AWS_SECRET_ACCESS_KEY": "wrong-secret"}, {"AWS_ACCESS_KEY_ID": "AKUNKNOWN"}, {"AWS_SESSION_TOKEN": "wrong-token"}])

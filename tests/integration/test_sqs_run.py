@@ -2,13 +2,12 @@
 Effects are read in the user's table, or in a file that a command writes; what is left is asked of the queue."""
 
 import collections
-import os
 import threading
 
 import pytest
 
 import elasticmq
-from brokerpipeline import CONFIG, INSERT, numbered
+from brokerpipeline import CONFIG, INSERT, lines, numbered
 from crashes import at_once
 from harness import counts, until
 from sqspipeline import SqsPipeline, need_sqs
@@ -31,11 +30,7 @@ def client():
 
 
 def ledger(folder):
-    path = os.path.join(folder, "ledger")
-    if not os.path.exists(path):
-        return []
-    with open(path) as file:
-        return file.read().splitlines()
+    return lines(folder, "ledger")
 
 
 # ---- the way of a message ----

@@ -6,22 +6,20 @@ Leases are of ten minutes, longer than any test may take: nothing here passes by
 import contextlib
 import json
 import os
-import pty
 import pwd
 import re
-import select
 import signal
 import socket
 import sqlite3
-import subprocess
 import time
 
 import pytest
 
 import postgres
-from harness import ONCE, Pipeline, counts, environment, stopped, until
+from harness import Pipeline, counts, stopped, until
 from pgpipeline import has_postgres, new_name, psql
 from redisserver import RedisServer, has_redis
+from terminal import Terminal
 
 TABLES = "CREATE TABLE log(id text, attempt int); CREATE TABLE t(key text PRIMARY KEY, id text)"
 ELSEWHERE = """
@@ -323,25 +321,11 @@ def test_f99_who_looks_is_told_that_the_lease_of_commands_is_waited_for(tmp_path
     assert p.explain("k0")[0]["reason"] == busy["reason"]
 
 
-def on_terminal(p, level, wanted, deadline_s=40):
+def on_terminal(p, level, wanted):
     """What a run writes to its terminal until it has shown that."""
-    master, slave = pty.openpty()
-    run = subprocess.Popen([ONCE, "run", "--log-level", level, p.name], cwd=p.folder, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave,
-                           env=environment(folder=p.folder))
-    os.close(slave)
-    seen, end = "", time.monotonic() + deadline_s
-    try:
-        while wanted not in seen and time.monotonic() < end:
-            if select.select([master], [], [], 0.1)[0]:
-                seen += os.read(master, 65536).decode()
-        run.terminate()
-        run.wait(30)
-    finally:
-        run.kill()
-        run.wait()
-        os.close(master)
-    assert wanted in seen, seen[-600:]
-    return seen
+    with Terminal(p, "--log-level", level) as terminal:
+        terminal.see(re.escape(wanted))
+    return terminal.seen
 
 
 def test_f99_the_live_line_says_for_whom_and_how_long(tmp_path):

@@ -2,12 +2,11 @@
 
 import json
 import os
-import re
 import signal
 
 import pytest
 
-from anystore import Any, store  # noqa: F401
+from anystore import Any, behind, server_of, store  # noqa: F401
 from harness import Running, counts, stopped, until
 from tcpproxy import Proxy
 
@@ -268,25 +267,18 @@ def test_f99_a_worker_beside_tells_of_it(tmp_path, store, number):
             assert ended.json["fenced"] == 0 and ended.json["attempts"] == 1 and '"event":"fenced"' not in ended.err, ended
 
 
-def behind(proxy, url):
-    if url.startswith("redis"):
-        return re.sub(r"127.0.0.1:\d+", f"127.0.0.1:{proxy.port}", url)
-    return re.sub(r"@/", f"@127.0.0.1:{proxy.port}/", url.partition("?")[0])
-
-
 @pytest.mark.parametrize("over", [False, True])
 @pytest.mark.parametrize("store", ["postgres", "redis"], indirect=True)
 def test_f06_f99_an_unknown_is_told_once_whichever_reply_is_lost(tmp_path, store, over):
     """Its claim is found to be over by somebody whose commit happens, and who is not told so: one line, never none."""
     redis = store.startswith("redis")
-    server = int(re.search(r":(\d+)/", store).group(1)) if redis else os.path.join(re.search(r"host=([^&]*)", store).group(1), ".s.PGSQL.5432")
     p = Held(tmp_path, store)
 
     def run(skip):
         killed(p)
         if over:
             until(lambda: p.unknown() == 1, what="the end of the lease")
-        with Proxy(server) as proxy:
+        with Proxy(server_of(store)) as proxy:
             p.configure(CONFIG, store=behind(proxy, store))
             proxy.reply_ends = b"" if redis else b"Z\0\0\0\5I"
             proxy.skip, proxy.lose_reply_to = skip, b"EVALSHA" if redis else b"COMMIT\0"

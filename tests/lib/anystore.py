@@ -1,5 +1,8 @@
 """A pipeline on any store: `store` is each of them in turn. Nothing is read around the product."""
 
+import os
+import re
+
 import pytest
 
 import pgpipeline
@@ -23,10 +26,24 @@ def store(request, tmp_path):
             yield server.url()
 
 
+def server_of(url):
+    """Where a proxy finds the server of a store."""
+    if url.startswith("redis"):
+        return int(re.search(r":(\d+)/", url).group(1))
+    return os.path.join(re.search(r"host=([^&]*)", url).group(1), ".s.PGSQL.5432")
+
+
+def behind(proxy, url):
+    """The store as a client behind the proxy names it."""
+    if url.startswith("redis"):
+        return re.sub(r"127.0.0.1:\d+", f"127.0.0.1:{proxy.port}", url)
+    return re.sub(r"@/", f"@127.0.0.1:{proxy.port}/", url.partition("?")[0])
+
+
 class Any(Pipeline):
-    def __init__(self, folder, store, config):
+    def __init__(self, folder, store, config, consumer="c"):
         self.store = store
-        super().__init__(folder, config, store=store)
+        super().__init__(folder, config, consumer=consumer, store=store)
 
     def configure(self, config, consumer="c", store=None, source="{path: in.ndjson}"):
         super().configure(config, consumer, store or self.store, source)

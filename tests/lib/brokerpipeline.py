@@ -69,7 +69,7 @@ class OnBroker:
         with open(running.log, errors="replace") as file:
             return file.read()
 
-    def wait(self, running, condition, deadline_s=30, what="the condition"):
+    def wait(self, running, condition, deadline_s=60, what="the condition"):
         """Until it is true; one that ends meanwhile is told."""
         def holds():
             assert running.process.poll() is None, f"it ended before {what}: {running.end()}\n{self.said(running)[-3000:]}"

@@ -38,6 +38,7 @@ handlers:
       - {do: "INSERT INTO payments(id, account, amount) SELECT :id, :account, :amount FROM payments WHERE id = :needs", rows: 1, else: retry}
       - UPDATE accounts SET balance = balance + :amount WHERE id = :account
   bad:
+    dead_limit: off
     sql:
       - UPDATE accounts SET balance = balance + 1000000 WHERE id = 0
       - UPDATE accounts SET balance = NULL WHERE id = 1

@@ -139,6 +139,7 @@ class Queue:
         self.messages = []
         self.sequence = 0
         self.deduplicated = {}
+        self.attempts = {}  # what a receive got, by its ReceiveRequestAttemptId
 
     def redrive(self):
         policy = self.attributes.get("RedrivePolicy")
@@ -253,6 +254,16 @@ class Sqs:
             found.append(m)
         return found
 
+    def again(self, q, attempt, hide_s):
+        """What an attempt that is repeated gets: the same messages under the same receipts, as long as they are hidden by it."""
+        now, got = self.now(), q.attempts.get(attempt, [])
+        held = [m for m, receipt in got if m in q.messages and m["receipt"] == receipt and m["visible"] > now]
+        if len(held) < len(got):
+            return []
+        for m in held:
+            m["visible"] = now + hide_s
+        return held
+
     def shown(self, q, m, r):
         system = {"SenderId": "AIDAFAKE", "SentTimestamp": str(int(m["sent"] * 1000)), "ApproximateReceiveCount": str(m["receives"]),
                   "ApproximateFirstReceiveTimestamp": str(int(m["first"] * 1000))}
@@ -274,6 +285,10 @@ class Sqs:
         hide_s = float(r.get("VisibilityTimeout", q.attributes["VisibilityTimeout"]))
         if not 1 <= limit <= 10 or not 0 <= wait_s <= 20 or not 0 <= hide_s <= HOURS_12:
             raise bad_value("Value for parameter is invalid.")
+        attempt = r.get("ReceiveRequestAttemptId") if q.fifo else None
+        repeated = self.again(q, attempt, hide_s)
+        if repeated:
+            return {"Messages": [self.shown(q, m, r) for m in repeated]}
         until = time.monotonic() + wait_s
         self.waiting[q.name] = self.waiting.get(q.name, 0) + 1
         try:
@@ -282,6 +297,8 @@ class Sqs:
                     raise no_queue()
                 found = self.take(q, limit, hide_s)
                 left = until - time.monotonic()
+                if found and attempt:
+                    q.attempts[attempt] = [(m, m["receipt"]) for m in found]
                 if found or left <= 0:
                     return {"Messages": [self.shown(q, m, r) for m in found]} if found else {}
                 self.changed.wait(min(left, 0.05))

@@ -26,8 +26,8 @@ class FakeSqsPipeline(OnBroker, Pipeline):
     """With a queue of its own. `env`: variables besides those of the fake, or None for one that is not set; `settings`: of the source."""
     kind = "sqs"
 
-    def __init__(self, folder, sqs, config=CONFIG, tables=TABLE, env=None, wait="1s", **settings):
-        self.sqs, self.queue = sqs, f"q{next(_numbers)}"
+    def __init__(self, folder, sqs, config=CONFIG, tables=TABLE, env=None, wait="1s", fifo=False, **settings):
+        self.sqs, self.queue = sqs, f"q{next(_numbers)}{'.fifo' if fifo else ''}"
         self.env = {name: value for name, value in sqs.env(**(env or {})).items() if value is not None}
         sqs.create(self.queue)
         fields = {"queue": self.queue, "endpoint": f'"{sqs.address}"', "wait": wait, **settings}

@@ -130,7 +130,7 @@ def stopped(running):
         return file.read().rpartition(")")[2].split()[0] == "T"
 
 
-def until(condition, deadline_s=20, what="the condition"):
+def until(condition, deadline_s=60, what="the condition"):
     """Waits for something to become true, and returns it."""
     end = time.monotonic() + deadline_s
     while True:

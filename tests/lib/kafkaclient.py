@@ -145,8 +145,9 @@ class Client:
         wire.produce(self._leader(topic, partition), topic, partition, key, encode(message), headers, int(time.time() * 1000))
 
     def transaction(self, topic, *messages, commit=True, **more):
-        """All of them or none, as a transactional producer."""
-        producer = confluent_kafka.Producer({**self.config, "transactional.id": new_name("producer")})
+        """All of them or none, as a transactional producer. Returns when the markers are in the topic."""
+        config = {**self.config, "transactional.id": new_name("producer")}
+        producer = confluent_kafka.Producer(config)
         producer.init_transactions(30)
         producer.begin_transaction()
         self.produce(topic, *messages, producer=producer, **more)
@@ -154,6 +155,7 @@ class Client:
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
+        confluent_kafka.Producer(config).init_transactions(30)  # the broker answers its successor when the markers are written
 
     def read(self, topic, isolation="read_committed"):
         """Every message that a new group would get, as confluent_kafka has them."""

@@ -9,12 +9,22 @@ from fenced import Fenced
 from harness import until
 from fleet import SOAK_S
 
-# Says what the message asks for, and writes down each effect: key, attempt, maybe.
+# Says what the message asks for, and writes down each effect: key, attempt, maybe. A paced load lets only some of the messages through.
 HANDLER = """#!/usr/bin/python3
-import json, os, sys
+import json, os, sys, time
+
+def may(key):
+    try:
+        with open("upto") as upto:
+            return int(key[1:]) < int(upto.read())
+    except FileNotFoundError:
+        return True
+
 effects = os.open("effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 for line in sys.stdin:
     m = json.loads(line)
+    while not may(m["key"]):
+        time.sleep(0.01)
     os.write(effects, f"{m['key']} {m['attempt']} {int(m['maybe_done'])}\\n".encode())
     say = m["body"]["say"]
     outcome = "retry" if say == "later" and m["attempt"] == 1 else "dead" if say == "never" and not os.path.exists("cured") else "done"
@@ -35,16 +45,31 @@ handler: {exec: [./effect], mode: stream, window: 8}
 
 
 class Load:
-    """Messages of every fate, and exact expectations of what becomes of them."""
+    """Messages of every fate, and exact expectations of what becomes of them. `paced`: the first ones, until more are allowed, so that
+    there is work left however fast it goes."""
 
-    def __init__(self, folder, servers, n, ack="after_effect", more="", node=None, lease="60s"):
-        self.servers, self.n = servers, n
+    def __init__(self, folder, servers, n, ack="after_effect", more="", node=None, lease="60s", paced=False):
+        self.servers, self.n, self.upto = servers, n, 0 if paced else None
         self.work = Fenced(folder, script=HANDLER, config=CONFIG.replace("%(ack)s", ack), lease=lease, store=servers.url(more, node))
         self.p = self.work.p
         say = {3: "never", 5: "later"}
         self.messages = [{"id": f"k{i}", "lane": f"l{i if i % 4 else 0}", "say": say.get(i % 10, "now")} for i in range(n)]
         self.bad = ["{bad %d" % i for i in range(n // 20)]
         self.p.write(*self.messages, *self.bad)
+
+    def allow(self, more):
+        """So many messages more; None: all."""
+        if self.upto is None:
+            return
+        path = os.path.join(self.work.folder, "upto")
+        if more is None:
+            os.remove(path)
+            return
+        self.upto += more
+        assert self.upto < self.n, "there is work left"
+        with open(path + ".new", "w") as file:
+            file.write(str(self.upto))
+        os.replace(path + ".new", path)
 
     def effects(self):
         return len(self.work.effects())
@@ -105,6 +130,7 @@ class Runs:
         self.load = load
 
     def __enter__(self):
+        self.load.allow(0)
         self.running = [self.load.p.start() for _ in range(3)]
         return self
 
@@ -118,9 +144,11 @@ class Runs:
     def after(self, more):
         """So many effects from now on, or the end."""
         seen = self.load.effects()
+        self.load.allow(more + 50)
         until(lambda: self.load.effects() >= seen + more or self.over(), deadline_s=60, what="effects")
 
     def end(self):
+        self.load.allow(None)
         ended = [r.end(deadline_s=60 + 4 * SOAK_S) for r in self.running]
         for e in ended:
             assert e.status == 1, e

@@ -471,9 +471,10 @@ static int test_ask(once_source *source, const once_facts *facts, once_source_re
     return ONCE_OK;
 }
 
-static int test_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
-                     once_error *err)
+static int test_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_cancel cancel,
+                     once_source **out, once_error *err)
 {
+    (void)cancel;
     test_broker *b = (test_broker *)spec->source.own;
     lock(b);
     const int rc = b->down ? down(err) : ONCE_OK;

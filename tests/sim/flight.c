@@ -110,6 +110,13 @@ static void plan(sim_worker *w, sim_flight *f)
         f->said = ONCE_RELEASE;
         return;
     }
+    const int trouble = sim_trouble_of(world, k->handler);
+    if (trouble) {
+        f->no_use = trouble == SIM_no_use;
+        f->storm = trouble == SIM_storm;
+        f->said = f->no_use ? ONCE_RELEASE : f->storm ? ONCE_DEAD : ONCE_RETRY;
+        return;
+    }
     if (sim_fires(world, SIM_outage)) {
         f->away = true;
         f->said = ONCE_RELEASE;
@@ -183,11 +190,13 @@ static void start(sim_worker *w, once_item *item)
     if (air >= handler->slots)
         sim_violation(world, "worker %d: %zu effects under way, and another one is started", w->index, air);
 
+    sim_held_start(w, key);
     sim_flight *f = &world->flights[world->flights_n++];
     *f = (sim_flight){.key = key,
                       .message = message,
                       .worker = w->index,
                       .incarnation = w->incarnation,
+                      .started_ms = world->now_ms,
                       .item = item,
                       .token = item->request.token,
                       .question = item->decision.asks,
@@ -195,6 +204,7 @@ static void start(sim_worker *w, once_item *item)
                       .air = true};
     if (handler->processes) f->process = (uint32_t)sim_random(world, handler->processes);
     f->then_fails = handler->then && sim_fires(world, SIM_then_fails);
+    f->then_rolls_back = handler->then && world->result->seed % 4 == 1 && key % 4 == 1; /* draws are left as they are */
     if (f->question) plan_question(w, f);
     else plan(w, f);
     sim_trace(world, w->index, f->question ? "  asks about key" : "  starts key", NULL, key, message, ONCE_OK);
@@ -211,9 +221,9 @@ static void report(sim_worker *w, sim_flight *f)
     sim_world *world = w->world;
     static const int troubles[] = {ONCE_E_UNAVAILABLE, ONCE_E_NOMEM, ONCE_E_DENIED};
     once_item *item = f->item;
-    const bool trouble = f->said == ONCE_RELEASE && !f->kill && !f->away;
+    const bool trouble = f->said == ONCE_RELEASE && !f->kill && !f->away && !f->no_use;
     sim_trace(world, w->index, "  effect of key says", once_outcome_name(f->said), f->key, f->message, ONCE_OK);
-    item->output = strdup("simulated");
+    item->output = strdup(f->storm ? "storm" : f->no_use ? "nothing works" : sim_reason_of(f->key));
     if (!item->output) abort();
     const once_bytes text = {item->output, strlen(item->output)};
     item->outcome = f->said;
@@ -224,6 +234,8 @@ static void report(sim_worker *w, sim_flight *f)
     item->started = f->said != ONCE_RELEASE || f->away;
     if (f->question) report_answer(w, f);
     item->run_failure = trouble ? troubles[sim_random(world, world->finite ? 2 : 3)] : ONCE_OK;
+    if (f->no_use && f->said == ONCE_RELEASE && !f->kill) item->run_failure = ONCE_E_MISSING;
+    sim_held_told(w, f, item);
     if (f->unclaimed && f->said <= ONCE_STALE) sim_record_passed(world, f);
     f->item = NULL;
     f->air = false;

@@ -30,10 +30,13 @@ static const sim_flight *flight_of(const sim_world *world, const sim_key *k)
     return k->flight < 0 ? NULL : &world->flights[k->flight];
 }
 
+/* By this attempt or before it. */
+static bool has_happened(once_outcome outcome) { return outcome == ONCE_DONE || outcome == ONCE_ALREADY; }
+
 /* What the effect said, or what it counts as. */
 static once_outcome said_by(const sim_flight *f)
 {
-    return f->unwritten && f->said == ONCE_DONE ? ONCE_UNKNOWN : f->said;
+    return f->unwritten && has_happened(f->said) ? ONCE_UNKNOWN : f->said;
 }
 
 /* What may have happened stays unknown until a person, or the other side, says more. */
@@ -502,7 +505,7 @@ static void then(sim_world *world, const sim_worker *w, const sim_note *note)
     sim_fired(world, SIM_then_written);
     if (!k->open || k->holder != w->incarnation || !same_claim(k, note))
         sim_violation(world, "key %d: its `then` was written under a claim that its worker has lost", note->key);
-    if (!f || f->air || (f->question ? f->answer : f->said) != ONCE_DONE)
+    if (!f || f->air || !has_happened(f->question ? f->answer : f->said))
         sim_violation(world, "key %d: its `then` was written, and its effect is not done", note->key);
     if (++k->thens > 1) sim_violation(world, "key %d: its `then` was written twice", note->key);
 }
@@ -512,13 +515,14 @@ static bool follows(const sim_world *world, const sim_key *k, const sim_note *no
 {
     const sim_flight *f = flight_of(world, k);
     if (!f) return note->outcome == ONCE_RELEASE || note->outcome == ONCE_DEAD;
-    if (f->air) return false;                                                       /* it has not said anything */
-    if (f->unwritten && f->said == ONCE_DONE) return note->outcome == ONCE_UNKNOWN; /* never tried again by itself */
+    if (f->air) return false;                                                        /* it has not said anything */
+    if (f->unwritten && has_happened(f->said)) return note->outcome == ONCE_UNKNOWN; /* never tried again by itself */
     switch (f->said) {
     case ONCE_UNKNOWN:
         if (keeps_unknowns(handler_of(world, k))) return note->outcome == ONCE_UNKNOWN;
         return note->maybe_done && (note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD);
     case ONCE_RETRY: return note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD;
+    case ONCE_DEAD: return f->storm && note->outcome == ONCE_RELEASE ? true : note->outcome == ONCE_DEAD && !f->spared;
     default: return note->outcome == f->said;
     }
 }
@@ -535,7 +539,7 @@ static bool answers(const sim_world *world, const sim_key *k, const sim_flight *
     const bool again = note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD;
     if (!f) return note->outcome == ONCE_UNKNOWN; /* nobody was asked */
     if (f->air) return false;
-    if (f->unwritten && f->answer == ONCE_DONE) return note->outcome == ONCE_UNKNOWN;
+    if (f->unwritten && has_happened(f->answer)) return note->outcome == ONCE_UNKNOWN;
     switch (f->answer) {
     case ONCE_RETRY: return again;
     case ONCE_UNKNOWN: return note->outcome == ONCE_UNKNOWN || (again && is_tried_again(world, k, note));
@@ -558,7 +562,7 @@ static void question_outcome(sim_world *world, sim_key *k, const sim_note *note)
     if (f && f->answer == ONCE_UNKNOWN && note->outcome == ONCE_RETRY) sim_fired(world, SIM_unknown_retried);
 }
 
-static void external_outcome(sim_world *world, sim_key *k, const sim_note *note)
+static void external_outcome(sim_world *world, sim_worker *w, sim_key *k, const sim_note *note)
 {
     const sim_flight *f = flight_of(world, k);
     if (k->asking) {
@@ -573,7 +577,9 @@ static void external_outcome(sim_world *world, sim_key *k, const sim_note *note)
         sim_violation(world, "key %d: its effect asked to be put back, and is to be asked again at once", note->key);
     k->given_up = note->outcome == ONCE_UNKNOWN && note->delay_ms == ONCE_NEVER;
     if (f && f->said == ONCE_UNKNOWN && note->outcome == ONCE_RETRY) sim_fired(world, SIM_unknown_retried);
-    if (f && f->said != ONCE_RELEASE) k->maybe_done = said_by(f) == ONCE_UNKNOWN;
+    const bool spared = f && f->storm && note->outcome == ONCE_RELEASE; /* what was known before still is */
+    if (spared) sim_held_spared(w, k->handler);
+    if (f && f->said != ONCE_RELEASE && !spared) k->maybe_done = said_by(f) == ONCE_UNKNOWN;
     k->ever_maybe |= k->maybe_done;
     if (note->outcome == ONCE_RELEASE && k->told_now) {
         world->told--;
@@ -638,10 +644,10 @@ static void forgotten(sim_key *k)
 static void finished(sim_world *world, sim_key *k, const sim_note *note)
 {
     const bool external = handler_of(world, k)->external, natural = handler_of(world, k)->natural;
+    if (has_happened(note->outcome) && handler_of(world, k)->then && k->thens == 0)
+        sim_violation(world, "key %d: %s, and its `then` was not written", note->key, once_outcome_name(note->outcome));
     switch (note->outcome) {
     case ONCE_DONE:
-        if (handler_of(world, k)->then && k->thens == 0)
-            sim_violation(world, "key %d: done, and its `then` was not written", note->key);
         if (!external && (natural ? k->effects == 0 : k->effects != 1))
             sim_violation(world, "key %d: done without an effect", note->key);
         world->done++;
@@ -698,7 +704,7 @@ static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
         if (k->winner >= 0 && k->winner != variant) sim_violation(world, "key %d: two contents were let in", note->key);
         k->winner = variant;
     }
-    if (h->external) external_outcome(world, k, note);
+    if (h->external) external_outcome(world, w, k, note);
     k->open = false;
     k->settled = note->outcome;
     switch (note->outcome) {

@@ -10,6 +10,7 @@
  *   handout.c what was handed out to whom: whether it may still be acked, extended, begun
  *   store.c   stands between an executor and a real store: failures, lost replies, crashes; notes what really happened
  *   worker.c  one process: machine, executors, atomic effects; its starts, deaths and pauses
+ *   held.c    handlers that do not work for a while, and whether they are held up
  *   flight.c  external effects: they take time, end in every way, and may outlive the worker that started them
  *   operator.c  a person: resolves unknowns, replays and discards dead letters
  *   record.c  the world's own record of what happened, and the judgement on it
@@ -98,6 +99,14 @@
     X(handler_dies, "a process with several effects dies, and all of them end")                                        \
     X(outage, "an external effect begins, finds the other side away and asks to be put back")                          \
     X(no_start, "external effects cannot be started for a while")                                                      \
+    X(no_use, "no effect of a handler works for a while: it must be paused")                                           \
+    X(no_use_inside, "the same of a handler whose effects are atomic")                                                 \
+    X(no_then, "what is written with the outcomes of a handler cannot be, for a while: it must be paused")             \
+    X(outage_of_handler, "every effect of a handler fails for a while")                                                \
+    X(storm, "every message of a handler would die for one reason, for a while")                                       \
+    X(held_up, "a worker is told so much of that that it must hold its handler up")                                    \
+    X(probed, "a handler that is held up is tried with one message")                                                   \
+    X(unheld, "a handler that was held up works again")                                                                \
     X(long_effect, "an external effect lasts longer than its lease")                                                   \
     X(killed, "an external effect is told to end")                                                                     \
     X(held, "an unknown is held for a person")                                                                         \
@@ -107,6 +116,7 @@
     X(asked_in_vain, "the other side is asked about an unknown, and does not know")                                    \
     X(then_written, "something is written in the transaction that settles an external effect")                         \
     X(then_fails, "what is to be written with the outcome of an external effect fails")                                \
+    X(then_rolled_back, "the database rolls back what is to be written with the outcome of an external effect")        \
     X(repeated, "an external effect really happens twice")                                                             \
     X(rerun, "a natural effect runs again")                                                                            \
     X(unclaimed, "a natural effect runs without a claim")                                                              \
@@ -155,6 +165,9 @@ typedef struct sim_handler {
     bool killable; /* a command; otherwise a function that returns when it likes */
     uint32_t slots;
     uint32_t processes; /* 0: each effect has its own */
+    int trouble;        /* what all of its effects meet until then: a fault of SIM_no_use, outage_of_handler, storm */
+    int64_t trouble_until_ms;
+    int64_t no_then_until_ms;
 } sim_handler;
 
 typedef struct sim_key {
@@ -359,6 +372,7 @@ typedef struct sim_flight {
     once_item *item; /* NULL: nobody waits for it any more */
     once_token token;
     uint32_t process;
+    int64_t started_ms;                    /* it was asked for */
     int64_t began_ms, happens_ms, ends_ms; /* happens: ONCE_NEVER: it does not, or it has */
     once_outcome said;                     /* what it says when it ends */
     bool air;                              /* its worker has not heard of its end */
@@ -366,14 +380,31 @@ typedef struct sim_flight {
     bool told;     /* to end, whether it can be or not */
     bool kill;     /* told so, and it ends */
     bool away;     /* it began, found the other side away, and says release */
+    bool no_use;   /* no effect of its handler works */
+    bool storm;    /* it dies of what all messages of its handler die of ... */
+    bool spared;   /* ... and must not, because its handler is held up for that */
     bool question; /* it only asks about another one, and `said` tells whether it began */
-    once_outcome answer; /* of the other side: RETRY, it knows nothing of it */
-    bool then_fails;     /* when its `then` is written */
-    bool unclaimed;      /* it has no claim */
-    bool unwritten;      /* it was done, but its `then` failed, or its claim was lost before: now it is unknown */
+    once_outcome answer;  /* of the other side: RETRY, it knows nothing of it */
+    bool then_fails;      /* when its `then` is written */
+    bool then_waits;      /* it could not be written for now, by nobody's fault */
+    bool then_rolls_back; /* the same: the database rolls back the whole transaction, each time */
+    unsigned rolled_back; /* how often that was */
+    bool unclaimed;       /* it has no claim */
+    bool unwritten;       /* it was done, but its `then` failed, or its claim was lost before: now it is unknown */
 } sim_flight;
 
 typedef enum sim_state { DOWN, UP, PAUSED } sim_state;
+
+enum { SIM_HELD_WITHIN_MS = 10000 };
+enum { SIM_HELD_AFTER = 6 }; /* so many failures, or letters with one reason, in a row hold a handler up */
+
+/* What a machine was told about a handler: whether it must hold it up. */
+typedef struct sim_told {
+    bool held;
+    int64_t held_ms;              /* since then, or when it was told last that it must be, for any reason */
+    uint32_t failures, letters;   /* in a row */
+    int64_t when[SIM_HELD_AFTER]; /* of the last failures */
+} sim_told;
 
 struct sim_worker {
     sim_world *world;
@@ -405,6 +436,7 @@ struct sim_worker {
     int64_t sweep_not_before_ms;                         /* as the store said */
     int64_t trouble_ms;                                  /* when it last paused, or a call to the store failed */
     int64_t no_start_until_ms;
+    sim_told heard[4]; /* by handler */
     bool in_tx, tx_lost;
     uint64_t transactions; /* so many it has begun, over all its incarnations */
     bool disproved;        /* something that was presumed in the transaction is not so */
@@ -485,6 +517,7 @@ struct sim_world {
     bool expires;                  /* QUEUE, some CHANNEL: deliveries run out */
     uint64_t prefetch;             /* CHANNEL: so many may be out to one consumer */
     int64_t within_ms, beat_ms;    /* LOG, CHANNEL; beat_ms 0: it does not matter */
+    int64_t ack_pause_ms;          /* LOG; 0: none */
     int64_t held_max_ms;           /* a delivery cannot be held for longer; 0: it can */
     int64_t alive_ms, alive_at_ms; /* how long anybody was up, as of then */
     bool was_alive;
@@ -697,6 +730,14 @@ bool sim_worker_carried_out(sim_worker *worker, const once_action *action); /* t
 void sim_worker_free(sim_worker *worker);
 bool sim_worker_gone(const sim_world *world, uint64_t incarnation); /* it is not there any more */
 void sim_worker_init(sim_worker *worker, sim_world *world, int index);
+
+/* held.c */
+const char *sim_reason_of(int key);                /* of a failure: no two keys share it */
+int sim_trouble_of(sim_world *world, int handler); /* what its effects meet now; 0: nothing */
+bool sim_no_then(sim_world *world, int handler);   /* its `then` cannot be written now */
+void sim_held_told(sim_worker *worker, sim_flight *f, const once_item *item); /* the machine is about to be */
+void sim_held_spared(sim_worker *worker, int handler); /* a message was, which says that its handler is held up */
+void sim_held_start(sim_worker *worker, int key);      /* may it? */
 
 /* flight.c */
 bool sim_flights_act(sim_worker *worker);

@@ -44,15 +44,48 @@ static once_outcome outcome_of(const sim_worker *w, const sim_key *k)
     return op_has_effect(w, k->op) ? ONCE_ALREADY : ONCE_DONE;
 }
 
+/* The external effect that the item is back from; NULL: it is too long ago. */
+static sim_flight *flight_of(const sim_world *world, int key, const once_item *item)
+{
+    for (size_t i = world->flights_n; i > 0; i--) {
+        sim_flight *f = &world->flights[i - 1];
+        if (f->key == key && once_hash_equal(f->token, item->request.token)) return f;
+    }
+    return NULL;
+}
+
 /* What is written with the outcome of an external effect, which is done. */
 static once_outcome outcome_of_then(const sim_world *world, int key, const once_item *item)
 {
-    for (size_t i = world->flights_n; i > 0; i--) {
-        const sim_flight *f = &world->flights[i - 1];
-        if (f->key == key && once_hash_equal(f->token, item->request.token))
-            return f->then_fails ? ONCE_RETRY : ONCE_DONE;
-    }
-    return ONCE_DONE;
+    const sim_flight *f = flight_of(world, key, item);
+    return f && f->then_fails ? ONCE_RETRY : ONCE_DONE;
+}
+
+static bool then_rolls_back(sim_worker *w, int key, once_item *item, bool careful)
+{
+    enum { MANY = 15 };
+    sim_flight *f = item->returned ? flight_of(w->world, key, item) : NULL;
+    if (!f || !f->then_rolls_back) return false;
+    if (++f->rolled_back == MANY)
+        sim_violation(w->world, "key %d: its `then` was rolled back %d times, and it is tried again", key, MANY);
+    sim_fired(w->world, SIM_then_rolled_back);
+    sim_record_then(w, key, false);
+    item->suspect = careful;
+    return true;
+}
+
+/* Nothing of its handler can be written. */
+static bool then_waits(sim_worker *w, int key, once_item *item)
+{
+    sim_flight *f = flight_of(w->world, key, item);
+    const bool waits = sim_no_then(w->world, w->world->keys[key].handler);
+    if (f) f->then_waits = waits;
+    if (!waits) return false;
+    item->outcome = ONCE_RELEASE;
+    item->run_failure = ONCE_E_SCHEMA;
+    item->failure = ONCE_BYTES("cannot be written");
+    sim_record_then(w, key, false);
+    return true;
 }
 
 static int die_here(sim_worker *w, sim_fault fault)
@@ -86,6 +119,23 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
             return die_here(w, SIM_killer);
         }
         if (sim_fires(world, SIM_effects_fail)) return once_fail(err, ONCE_E_ABORTED, "simulated");
+        if (then_rolls_back(w, key, item, careful)) return once_fail(err, ONCE_E_ABORTED, "simulated: rolled back");
+        if (item->returned && then_waits(w, key, item)) {
+            sim_trace(world, w->index, "  cannot write:", NULL, key, message, ONCE_OK);
+            if (careful) continue;
+            *failed = true;
+            return ONCE_OK;
+        }
+        if (!item->returned && sim_trouble_of(world, k->handler)) {
+            item->outcome = ONCE_RELEASE;
+            item->run_failure = ONCE_E_SCHEMA;
+            item->failure = ONCE_BYTES("nothing works");
+            sim_trace(world, w->index, "  no use:", NULL, key, message, ONCE_OK);
+            if (careful) continue;
+            *failed = true;
+            return ONCE_OK;
+        }
+        item->run_failure = ONCE_OK;
         item->outcome = item->returned ? outcome_of_then(world, key, item) : outcome_of(w, k);
         if (blame && n > 1)
             sim_violation(world, "key %d: a rollback would count, and it is not alone in its transaction", key);
@@ -94,7 +144,8 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
             return once_fail(err, ONCE_E_ABORTED, "simulated: rolled back");
         }
         item->result = ONCE_BYTES("fine");
-        item->failure = item->outcome == ONCE_DONE ? (once_bytes){0} : ONCE_BYTES("simulated");
+        const char *reason = sim_reason_of(key);
+        item->failure = item->outcome == ONCE_DONE ? (once_bytes){0} : (once_bytes){reason, strlen(reason)};
         sim_trace(world, w->index, careful ? "  runs carefully:" : "  runs:", once_outcome_name(item->outcome), key,
                   message, ONCE_OK);
         if (item->returned) sim_record_then(w, key, item->outcome == ONCE_DONE);
@@ -180,6 +231,7 @@ void sim_worker_start(sim_worker *w)
     memset(w->left, 0, sizeof w->left);
     memset(w->read, 0, sizeof w->read);
     w->trouble_ms = w->no_start_until_ms = w->sweep_not_before_ms = 0;
+    memset(w->heard, 0, sizeof w->heard);
     w->paused_until_ms = INT32_MIN;
     if (w->unclean) sim_fired(world, SIM_unclean);
     else world->clean_starts++;
@@ -192,6 +244,7 @@ void sim_worker_start(sim_worker *w)
         .unclean = w->unclean,
         .source = sim_source_bits(world),
         .beat_ms = world->beat_ms,
+        .ack_pause_ms = world->ack_pause_ms,
         .finds = w->real->ops->find != NULL,
         .renew_ms = RENEW_MS,
     };

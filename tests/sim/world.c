@@ -271,6 +271,8 @@ static void make_handlers(sim_world *world)
         /* What is under way when nobody waits for it any more has happened by then, or never will. */
         handlers[i].lookup = (once_lookup){.after_ms = 5000 + 4 * world->lease_ms, .for_ms = 60000};
         handlers[i].natural = h->natural;
+        handlers[i].gate = (once_gate_spec){.dead_share = SIM_HELD_AFTER * 100 / ONCE_DEAD_OUTCOMES};
+        if (h->external) handlers[i].gate.breaker = (once_breaker){100, SIM_HELD_AFTER, SIM_HELD_WITHIN_MS};
     }
     world->spec->handlers = handlers;
     if (world->cursor) world->spec->source.bits |= ONCE_SOURCE_CURSOR;
@@ -363,6 +365,8 @@ static void choose_faults(sim_world *world)
     if (sim_chance(world, 3)) return; /* a world where all goes well */
     world->rate[SIM_seek_fails] = world->cursor ? 2000 : 0;
     world->rate[SIM_then_fails] = world->result->seed % 5 ? 1500 : 0;
+    world->rate[SIM_no_use] = world->rate[SIM_outage_of_handler] = world->rate[SIM_storm] = world->rate[SIM_no_then] =
+        world->result->seed % 3 ? 0 : 300;
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
         if (world->mild && !rates[i].mild) continue;
         if (sim_chance(world, 50)) world->rate[rates[i].fault] = 1 + (uint32_t)sim_random(world, rates[i].rate);
@@ -438,6 +442,7 @@ static void choose_broker(sim_world *world)
     const uint64_t seed = world->result->seed;
     if (world->kind == BROKER_LOG && seed / 4 % 2)
         world->streams[world->streams_n - 1].appears_ms = world->now_ms + 500 + (int64_t)(seed / 8 % 16) * 500;
+    if (world->kind == BROKER_LOG && seed / 128 % 2) world->ack_pause_ms = 50;
 }
 
 static void choose(sim_world *world)

@@ -1,4 +1,4 @@
-"""source: rabbitmq with a server that is killed and started again, for `make soak`: a quorum queue takes its time to come back."""
+"""source: rabbitmq with a server that is killed and started again, for `make soak`."""
 
 import pytest
 
@@ -19,6 +19,7 @@ def test_the_server_is_killed_and_comes_back(tmp_path, own):
     """With messages in both kinds of queues, while `once` is killed, too."""
     queues = [own.queue(), rabbitmq.new_name()]
     own.declare(queues[1], rabbitmq.QUORUM)
+    own.keep_quorum_queues()
     pipelines = [RabbitPipeline(tmp_path / str(n), own, queue, f"batch: {{max: 20}}\nlease: 1s\n{CONFIG}", heartbeat="1s")
                  for n, queue in enumerate(queues)]
     running = [p.start() for p in pipelines]

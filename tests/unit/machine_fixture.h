@@ -20,6 +20,7 @@ enum { BATCH = 4, SLOTS = 2, LEASE_MS = 30000, DRAIN_MS = 1000, BEAT_MS = 700, R
 typedef struct fixture {
     bool unclean;   /* the last run did not end cleanly */
     unsigned batch; /* messages of a batch; 0: BATCH */
+    int64_t ack_pause_ms;
     test_env world;
     once_handler_spec handler;
     once_spec spec;
@@ -204,6 +205,7 @@ static inline fixture *open_source(void **state, bool outside, unsigned bits)
                                           .prepare = prepare,
                                           .source = bits,
                                           .beat_ms = BEAT_MS,
+                                          .ack_pause_ms = f->ack_pause_ms,
                                           .unclean = f->unclean};
     assert_int_equal(once_machine_new(&options, &f->machine, &err), ONCE_OK);
     store_does(f, ONCE_ACT_TAKE); /* nothing waits */

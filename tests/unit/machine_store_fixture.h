@@ -34,12 +34,14 @@ typedef struct fixture {
     uint64_t slow;                    /* the effect of this message does not end; 0: none */
     bool all_slow, keyless, same_key; /* of all messages */
     bool turns;                       /* messages are of `both` handlers in turn, the second of which is slow */
+    bool quick;                       /* or is not */
     uint64_t slow_first;              /* or, instead: so many of the slow one come first, then those of the other */
     bool in_pairs;                    /* and two and two of them have a lane: one of the slow, then one of the other */
     bool ended[ENDED_MAX];            /* effects of so many numbers: they have */
     bool accepts_at_stop;             /* the source does not deliver again */
     bool bounded;                     /* the source has `left` messages for now */
     size_t left;
+    bool source_ends;           /* with these it is at its end */
     unsigned failing;           /* so many effects ask for another try */
     int run_failure;            /* not ONCE_OK: effects cannot be started, for this reason */
     size_t lose;                /* the reply to the first take of so many is lost; 0: to none */
@@ -254,6 +256,7 @@ static inline bool step_source(fixture *f)
         f->left -= n;
         fill(f, action->batch, n);
     }
+    action->at_end = f->bounded && f->source_ends && f->left == 0;
     const bool nothing = action->batch->n == 0;
     once_machine_step(f->machine, action, f->now_ms);
     return !nothing || f->fetch_status;
@@ -326,7 +329,7 @@ static inline bool step_effects(fixture *f)
         items[i]->run_failure = f->run_failure;
         items[i]->failure = ONCE_BYTES("no process is left");
         if (items[i]->outcome == ONCE_RETRY) items[i]->delay_ms = RETRY_MS, f->failing--;
-        const bool slow_handler = f->turns && items[i]->handler == &f->both[1];
+        const bool slow_handler = f->turns && items[i]->handler == &f->both[1] && !f->quick;
         const uint64_t number = number_of(items[i]);
         if (f->in_pairs && !slow_handler && number > 1)
             assert_true(f->ended[number - 1]); /* in its lane it is behind */

@@ -11,6 +11,7 @@
 
 #ifdef ONCE_WITH_SQS
 #include <netinet/in.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -504,6 +505,61 @@ static void finds_keys_of_profiles(void **state)
     assert_non_null(strstr(err.text, "profile 'missing' is neither in '/tmp/once-aws-"));
 }
 
+static void reads_profiles_that_are_indented(void **state)
+{
+    (void)state;
+    write_file("credentials", "[default]\n  aws_access_key_id = AKIN\n  aws_secret_access_key = " SECRET "\n"
+                              "  [second]\n\taws_access_key_id = AKSECOND\n\taws_secret_access_key =\n"
+                              "\t\taws_access_key_id = AKDEEPER\n\taws_secret_access_key = " SECRET "\n"
+                              "[third]\ns3 =\n  aws_access_key_id = AKNESTED\naws_access_key_id = AKTHIRD\n"
+                              "aws_secret_access_key = " SECRET "\n  [fourth]\n  aws_access_key_id = AKNOT\n");
+    expect_profile("default", "AKIN");
+    expect_profile("second", "AKSECOND");
+    expect_profile("third", "AKTHIRD");
+    once_error err;
+    once_aws_credentials *c;
+    const once_aws_options fourth = {.profile = ONCE_BYTES("fourth")}; /* it is part of a value */
+    assert_int_equal(once_aws_credentials_open(&fourth, &world.env, &c, &err), ONCE_E_CONFIG);
+}
+
+static void a_file_may_be_named_from_the_home(void **state)
+{
+    (void)state;
+    const char *home = getenv("HOME");
+    char *before = home ? strdup(home) : NULL;
+    write_file("credentials", "[default]\naws_access_key_id = AKHOME\naws_secret_access_key = " SECRET "\n");
+    setenv("HOME", folder, 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "~/credentials", 1);
+    expect("AKHOME");
+    if (before) setenv("HOME", before, 1);
+    else unsetenv("HOME");
+    free(before);
+}
+
+static int open_denied(void *self, const char *path, int flags, int mode)
+{
+    (void)self, (void)path, (void)flags, (void)mode;
+    errno = EACCES;
+    return -1;
+}
+
+/* A service may not see the home of its user, and has its credentials from elsewhere. */
+static void files_that_may_not_be_read_matter_only_to_those_who_ask(void **state)
+{
+    (void)state;
+    once_aws_credentials *c;
+    once_error err;
+    world.env.open = open_denied;
+    setenv("AWS_ACCESS_KEY_ID", "AKENV", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", SECRET, 1);
+    expect("AKENV");
+    unsetenv("AWS_ACCESS_KEY_ID");
+    expect_error(ONCE_E_DENIED, "/credentials': Permission denied; container: ");
+    setenv("AWS_PROFILE", "named", 1);
+    assert_int_equal(once_aws_credentials_open(&no_options, &world.env, &c, &err), ONCE_E_CONFIG);
+    assert_non_null(strstr(err.text, "Permission denied"));
+}
+
 static void takes_roles_of_profiles(void **state)
 {
     (void)state;
@@ -642,6 +698,7 @@ static void asks_the_metadata_of_an_instance(void **state)
     assert_non_null(strstr(role->request, "\r\nX-aws-ec2-metadata-token: session-1\r\n"));
     assert_non_null(strstr(keys->request, "\r\nX-aws-ec2-metadata-token: session-1\r\n"));
     change(role, 404, "");
+    expect_error(ONCE_E_DENIED, "no AWS credentials; "); /* nobody has said that this host must have some */
     expect_error(ONCE_E_DENIED, "instance metadata: the instance has no role");
     change(role, 200, "the role/../x y");
     expect_error(ONCE_E_DENIED, "the name of the role is malformed");
@@ -930,6 +987,9 @@ int main(void)
         TEST(an_answer_has_a_limit),
         TEST(refuses_addresses_that_are_not_http),
         TEST(finds_keys_of_profiles),
+        TEST(reads_profiles_that_are_indented),
+        TEST(a_file_may_be_named_from_the_home),
+        TEST(files_that_may_not_be_read_matter_only_to_those_who_ask),
         TEST(takes_roles_of_profiles),
         TEST(runs_the_command_of_a_profile),
         TEST(asks_the_server_of_a_container),

@@ -306,7 +306,8 @@ static void follow_source(void)
     once__file_conclude(&spec.source);
     once_source *source;
     once_error err;
-    assert_int_equal(once__file_ops.open(&spec, once_env_real(), ONCE_OPEN_RUN, &source, &err), ONCE_OK);
+    assert_int_equal(once__file_ops.open(&spec, once_env_real(), ONCE_OPEN_RUN, (once_cancel){0}, &source, &err),
+                     ONCE_OK);
     once__file_ops.close(source);
 }
 

@@ -15,6 +15,7 @@
 #include "effect/effect.h"
 #include "effect/exec.h"
 #include "effect/sql.h"
+#include "effect/then.h"
 #include "runtime/config.h"
 #include "source/file.h"
 #include "store/store.h"
@@ -197,13 +198,13 @@ static void handlers_inherit_and_override(void **state)
     assert_int_equal(received->retry.min_ms, 100); /* a part that is not said is the pipeline's */
     assert_int_equal(received->retry.max_ms, 120000);
     assert_ptr_equal(received->effect, &once__effect_sql);
-    assert_int_equal(once_sql_of(received)->n_statements, 2);
-    assert_int_equal(once_sql_of(received)->statements[0].rows, -1);
-    assert_int_equal(once_sql_of(received)->statements[0].line, 15);
-    is(once_sql_of(received)->statements[0].sql, "INSERT INTO payments(id, amount) VALUES (?1, ?2)");
-    assert_int_equal(once_sql_of(received)->statements[1].rows, 1);
-    assert_int_equal(once_sql_of(received)->statements[1].unmet, ONCE_STALE);
-    assert_true(once_sql_of(received)->statements[1].params[0].optional);
+    assert_int_equal(once_sql_of(received)->does.n, 2);
+    assert_int_equal(once_sql_of(received)->does.at[0].rows, -1);
+    assert_int_equal(once_sql_of(received)->does.at[0].line, 15);
+    is(once_sql_of(received)->does.at[0].sql, "INSERT INTO payments(id, amount) VALUES (?1, ?2)");
+    assert_int_equal(once_sql_of(received)->does.at[1].rows, 1);
+    assert_int_equal(once_sql_of(received)->does.at[1].unmet, ONCE_STALE);
+    assert_true(once_sql_of(received)->does.at[1].params[0].optional);
     assert_int_equal(once_sql_of(received)->n_already, 2);
     is(once_sql_of(received)->already[1], "payments.order_id");
     assert_int_equal(once_sql_of(received)->n_rejected, 1);
@@ -217,7 +218,7 @@ static void handlers_inherit_and_override(void **state)
     assert_int_equal(refunded->lease_ms, 20000);
     assert_int_equal(refunded->timeout_ms, 3000);
     assert_int_equal(refunded->retry.attempts, 7);
-    assert_int_equal(once_sql_of(refunded)->n_statements, 1);
+    assert_int_equal(once_sql_of(refunded)->does.n, 1);
     assert_int_equal(once_sql_of(refunded)->n_already, 0);
 
     is(other->operation, "*");
@@ -294,8 +295,8 @@ static void a_statement_may_stand_alone_and_durations_have_all_units(void **stat
     once_spec *spec =
         loaded(&arena, HEAD
                "handler:\n  sql: |\n    DELETE FROM t\n    WHERE id = :id\nlease: 1h\ntimeout: 250ms\nremember: 2d\n");
-    assert_int_equal(once_sql_of(&spec->handlers[0])->n_statements, 1);
-    is(once_sql_of(&spec->handlers[0])->statements[0].sql, "DELETE FROM t\nWHERE id = ?1\n");
+    assert_int_equal(once_sql_of(&spec->handlers[0])->does.n, 1);
+    is(once_sql_of(&spec->handlers[0])->does.at[0].sql, "DELETE FROM t\nWHERE id = ?1\n");
     assert_int_equal(spec->handlers[0].lease_ms, 3600000);
     assert_int_equal(spec->handlers[0].timeout_ms, 250);
     assert_int_equal(spec->handlers[0].remember_ms, 172800000);
@@ -1058,8 +1059,8 @@ static void f67_field_that_is_like_no_other(void **state)
         HEAD HANDLER "\"a\\nb\": 1\n",
         "p.yaml:6: unknown field 'a b' in a pipeline; it has: consumer, tenant, store, store_id, source, preset, key, "
         "fingerprint, idempotency_salt, remember, ack, "
-        "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, patience, retry, "
-        "order, locks, on_dead, version, gap, init, batch, workers, waiting_max, "
+        "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, patience, retry, breaker, "
+        "dead_limit, order, locks, on_dead, version, gap, init, batch, workers, waiting_max, "
         "message_max, result_max");
 }
 
@@ -1071,6 +1072,77 @@ static void f67_field_in_the_wrong_place(void **state)
             "p.yaml:7: unknown field 'order' in a handler; it belongs in a pipeline");
     refused(HEAD "handler: {sql: {do: DELETE FROM t, rows: 1}}\n",
             "p.yaml:5: 'rows' belongs to one statement; write the statement as an item: '- do: ...'");
+}
+
+static void f67_then_is_sql_behind_an_effect_outside(void **state)
+{
+    (void)state;
+#define RUNS HEAD "handler:\n  exec: [\"true\"]\n"
+    once_arena arena = {0};
+    const once_spec *spec =
+        loaded(&arena, RUNS "  then: {sql: [\"UPDATE t SET a = :{result:/id}, b = :{result? as text}\"]}\n");
+    const once_handler_spec *h = &spec->handlers[0];
+    assert_true(h->bits & ONCE_EFFECT_THEN);
+    assert_int_equal(once_then_list(h)->n, 1);
+    is(once_then_list(h)->at[0].sql, "UPDATE t SET a = ?1, b = ?2");
+    assert_int_equal(once_then_list(h)->at[0].params[0].source, ONCE_SQL_RESULT);
+    assert_int_equal(h->then->line, 7);
+    refused(RUNS "  then: [DELETE FROM t]\n",
+            "p.yaml:7: 'then' must be a map, not a list; write 'then: {sql: [STATEMENT, ...]}'");
+    refused(RUNS "  then: {}\n", "p.yaml:7: missing field 'sql' in 'then'; add 'sql: [STATEMENT, ...]'");
+    refused(RUNS "  then: {sql: {url: \"sqlite:x\", do: DELETE FROM t}}\n",
+            "p.yaml:7: 'then' runs in the store's own database, in the transaction that records the outcome; remove "
+            "'url', and write its statements as a list");
+    refused(RUNS "  then: {sql: [{do: DELETE FROM t, rows: 1, else: stale}]}\n",
+            "p.yaml:7: 'else' has no meaning in 'then': the effect has happened, so with another number of rows the "
+            "message is held as unknown; remove it");
+    refused(RUNS "  then: {sql: [\"DELETE FROM t WHERE a = :{result:id}\"]}\n",
+            "p.yaml:7: 'sql': parameter ':{result:id}' names no field of the result; write ':{result:/id}'");
+    refused(RUNS "  then: {sql: [\"DELETE FROM t WHERE a = :{result:hash}\"]}\n",
+            "p.yaml:7: 'sql': parameter ':{result:hash}' names no field of the result; write ':{result:/id}'");
+#undef RUNS
+    refused(HEAD "handler: {sql: [\"DELETE FROM t WHERE a = :{result:/id}\"]}\n",
+            "p.yaml:5: 'sql': a parameter names the result of the effect, which only 'then' has; move the statement "
+            "there, or name a field of the message, as in ':{/id}'");
+    refused(HEAD "handler:\n  sql: [DELETE FROM t]\n  then: {sql: [DELETE FROM u]}\n",
+            "p.yaml:7: 'then' is for effects outside of the store: this one commits with its outcome, so write these "
+            "statements behind the others in 'sql'; remove it");
+    refused(HEAD "handler:\n  dead: no\n  then: {sql: [DELETE FROM u]}\n",
+            "p.yaml:7: 'then' has no meaning without an effect; remove it");
+    refused(HEAD "handler:\n  sql: {url: \"sqlite:x\", do: DELETE FROM t}\n  then: {sql: [\"DELETE FROM u WHERE a = "
+                 ":{result}\"]}\n",
+            "p.yaml:7: 'then' names the result of the effect, and 'sql' has none; bind a field of the message");
+    once_arena_release(&arena);
+}
+
+static void f67_lookup_of_sql(void **state)
+{
+    (void)state;
+#define ASKS(fields) HEAD "handler:\n  sql:\n    url: \"sqlite:x\"\n    do: DELETE FROM t\n    lookup: " fields "\n"
+    once_arena arena = {0};
+    const once_spec *spec =
+        loaded(&arena, ASKS("{select: \"SELECT 1 FROM t WHERE k = :once_idempotency_key\", after: 5s, for: 2h}"));
+    const once_handler_spec *h = &spec->handlers[0];
+    assert_true(h->bits & ONCE_EFFECT_ASKS);
+    assert_true(h->lookup.after_ms == 5000 && h->lookup.for_ms == 7200000);
+    is(once_sql_of(h)->lookup.select.at[0].sql, "SELECT 1 FROM t WHERE k = ?1");
+    spec = loaded(&arena, ASKS("{select: SELECT 1}"));
+    assert_true(spec->handlers[0].lookup.after_ms == 10000 && spec->handlers[0].lookup.for_ms == 3600000);
+    refused(
+        ASKS("{select: DELETE FROM t}"),
+        "p.yaml:9: 'select' must be a SELECT, not 'DELETE FROM t'; it asks whether the effect is there, and changes "
+        "nothing");
+    refused(ASKS("{after: 1s}"), "p.yaml:9: missing field 'select' in 'lookup'; add 'select: SELECT 1 FROM booked "
+                                 "WHERE id = :once_idempotency_key'");
+    refused(ASKS("{select: [SELECT 1, SELECT 2]}"), "p.yaml:9: 'select' must be a SELECT, not a list; write 'select: "
+                                                    "SELECT 1 FROM booked WHERE id = :once_idempotency_key'");
+    refused(ASKS("{select: \"SELECT :{result}\"}"),
+            "p.yaml:9: 'sql': a parameter names the result of the effect, which only 'then' has; move the statement "
+            "there, or name a field of the message, as in ':{/id}'");
+#undef ASKS
+    refused(HEAD "handler:\n  sql:\n    do: DELETE FROM t\n    lookup: {select: SELECT 1}\n",
+            "p.yaml:8: 'lookup' needs 'url': in the store's own database the outcome is never unknown; remove it");
+    once_arena_release(&arena);
 }
 
 static void f67_doubled_field(void **state)
@@ -1113,8 +1185,9 @@ static void f67_no_value(void **state)
     refused("consumer: \"\"\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:1: 'consumer' is empty; write a name");
     refused(HEAD "handler:\n",
-            "p.yaml:5: 'handler' must be a map, not nothing; write 'sql', 'exec', 'callback' or 'dead' in it");
-    refused(HEAD "handler: {}\n", "p.yaml:5: 'handler' has no effect; write 'sql', 'exec', 'callback' or 'dead' in it");
+            "p.yaml:5: 'handler' must be a map, not nothing; write 'sql', 'exec', 'http', 'callback' or 'dead' in it");
+    refused(HEAD "handler: {}\n",
+            "p.yaml:5: 'handler' has no effect; write 'sql', 'exec', 'http', 'callback' or 'dead' in it");
     refused(HEAD "type: \"${/t}\"\nhandlers: {}\n",
             "p.yaml:6: 'handlers' must be a map by type, not an empty one; write 'TYPE:' and an effect under it");
     refused(HEAD "handler: {sql: []}\n",
@@ -1140,7 +1213,7 @@ static void f67_wrong_type(void **state)
     refused("consumer: p\nstore: memory\nsource: {file: payments.ndjson}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:3: 'file' must be a map, not a value; write 'file: {path: payments.ndjson}'");
     refused(HEAD "handler: [sql]\n",
-            "p.yaml:5: 'handler' must be a map, not a list; write 'sql', 'exec', 'callback' or 'dead' in it");
+            "p.yaml:5: 'handler' must be a map, not a list; write 'sql', 'exec', 'http', 'callback' or 'dead' in it");
     refused(HEAD "type: \"${/t}\"\nhandlers: [a]\n",
             "p.yaml:6: 'handlers' must be a map by type, not a list; write 'TYPE:' and an effect under it");
     refused(
@@ -1311,7 +1384,7 @@ static void f67_rules_between_fields(void **state)
     refused_once(HEAD "handler:\n  sql: [DELETE FROM t]\n  dead: no\n",
                  "p.yaml:7: 'handler' has two effects, 'sql' and 'dead'; keep one");
     refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {key: \"${/k}\"}\n",
-                 "p.yaml:7: handler 'a' has no effect; write 'sql', 'exec', 'callback' or 'dead' in it");
+                 "p.yaml:7: handler 'a' has no effect; write 'sql', 'exec', 'http', 'callback' or 'dead' in it");
     refused_once(HEAD "handler:\n  dead: no\n  already: [t.id]\n",
                  "p.yaml:7: 'already' has no meaning with 'dead'; remove it");
     refused_once("consumer: p\nstore: memory\nsource: {file: {path: \"-\", follow: true}}\nkey: \"${/id}\"\n" HANDLER,
@@ -1399,7 +1472,7 @@ static void f67_several_mistakes_at_once(void **state)
     lines all = {0};
     once_spec *spec = NULL;
     once_error err = {0};
-    once_bytes text = ONCE_BYTES("retry: {atempts: 1, backoff: 5}\nlease: 30\nstore: x\nhandler: {http: {post: x}}\n");
+    once_bytes text = ONCE_BYTES("retry: {atempts: 1, backoff: 5}\nlease: 30\nstore: x\nhandler: {forward: {to: x}}\n");
     assert_int_equal(parse(&arena, text, &all, &spec, &err), ONCE_E_CONFIG);
     assert_string_equal(
         all.text,
@@ -1410,7 +1483,7 @@ static void f67_several_mistakes_at_once(void **state)
         "p.yaml:1: missing field 'source' in a pipeline; add 'source: {file: {path: payments.ndjson}}'\n"
         "p.yaml:2: 'lease' is '30' without a unit; write 30s for seconds (ms, s, m, h, d)\n"
         "p.yaml:3: 'store' must be a URL, not 'x'; write 'store: sqlite:x'\n"
-        "p.yaml:4: 'http' effects are not in this build; use 'exec' or 'sql'\n"
+        "p.yaml:4: 'forward' effects are not in this build; use 'exec' or 'sql'\n"
         "p.yaml:4: 'handler' has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers\n");
     once_arena_release(&arena);
 }
@@ -1438,9 +1511,9 @@ static void f67_parts_that_come_later_are_refused_by_name(void **state)
 {
     (void)state;
     static const char *const sources[] = {"http", "servicebus", "redis", "nats"};
-    static const char *const effects[] = {"http", "forward"};
+    static const char *const effects[] = {"forward"};
     static const char *const fields[] = {"sinks", "saga", "sagas", "admin"};
-    static const char *const inner[] = {"emit", "then", "stale", "saga"};
+    static const char *const inner[] = {"emit", "stale", "saga"};
     static const char *const stores[] = {"ledger:d",  "postgres://h", "postgresql://h",
                                          "redis://h", "rediss://h",   "dynamodb://r/t"};
     char text[1000], expected[300];
@@ -1743,6 +1816,8 @@ int main(void)
         cmocka_unit_test(f67_typo_in_a_field_name),
         cmocka_unit_test(f67_field_that_is_like_no_other),
         cmocka_unit_test(f67_field_in_the_wrong_place),
+        cmocka_unit_test(f67_then_is_sql_behind_an_effect_outside),
+        cmocka_unit_test(f67_lookup_of_sql),
         cmocka_unit_test(f67_doubled_field),
         cmocka_unit_test(f67_missing_fields),
         cmocka_unit_test(f67_no_value),

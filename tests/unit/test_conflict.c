@@ -47,8 +47,8 @@ static void assert_says(const char *first, const char *now, const once_fingerpri
     once_arena arena = {0};
     once_bytes reason;
     char whole[700];
-    const once_decision d = {
-        .answer = ONCE_ANSWER_CONFLICT, .fields = fields_of(first, spec), .first = {.seen_ms = 1000}};
+    const once_first met = {.fields = fields_of(first, spec), .seen_ms = 1000};
+    const once_decision d = {.answer = ONCE_ANSWER_CONFLICT, .first = &met};
     assert_true(once_conflict_reason(&d, spec, bytes_of(now), secret, &arena, &reason));
     snprintf(whole, sizeof whole,
              "conflict: the key was used before with other content%s; the first one came at 1970-01-01T00:00:01.000Z",
@@ -136,7 +136,8 @@ static void chosen_fields_may_be_in_a_text(void **state)
     assert_says(first, "{\"m\":\"no\"}", &spec, ": 'json:/m:/a', 'json:/m:/b' differ");
     /* the same with the body of the first one */
     once_bytes reason;
-    const once_decision d = {.answer = ONCE_ANSWER_CONFLICT, .first = {.body = bytes_of(first), .seen_ms = 1000}};
+    const once_first met = {.body = bytes_of(first), .seen_ms = 1000};
+    const once_decision d = {.answer = ONCE_ANSWER_CONFLICT, .first = &met};
     assert_true(once_conflict_reason(&d, &spec, bytes_of(other), secret, &arena, &reason));
     assert_non_null(memmem(reason.data, reason.len, ": 'json:/m:/b' differs;", 23));
     once_arena_release(&arena);
@@ -164,7 +165,8 @@ static void fields_are_read_as_they_were_written(void **state)
 static void reason_of_conflict(once_bytes first, once_bytes now, char *out, size_t size)
 {
     once_arena arena = {0};
-    once_decision met = {.answer = ONCE_ANSWER_CONFLICT, .first = {.body = first, .seen_ms = 0}};
+    const once_first earlier = {.body = first};
+    const once_decision met = {.answer = ONCE_ANSWER_CONFLICT, .first = &earlier};
     once_bytes reason;
     assert_true(once_conflict_reason(&met, NULL, now, (once_secret){1, 2}, &arena, &reason));
     assert_true(reason.len < size);

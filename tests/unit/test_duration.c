@@ -92,6 +92,10 @@ static void durations_are_written_in_their_largest_unit(void **state)
         assert_string_equal(once_duration_format(duration(texts[i]), out), texts[i]);
     assert_string_equal(once_duration_format(60000, out), "1m");
     assert_string_equal(once_duration_format(86400000, out), "1d");
+    assert_string_equal(once_duration_about(-5, out), "0s");
+    assert_string_equal(once_duration_about(4999, out), "4s");
+    assert_string_equal(once_duration_about(65000, out), "1m05s");
+    assert_string_equal(once_duration_about(7260000, out), "2h01m");
 }
 
 static int64_t time_of(const char *text)

@@ -24,6 +24,7 @@ static const struct {
 } examples[] = {
     {"sql", "sql: [SELECT 1]", "sql: {do: [SELECT 1], url: \"sqlite:other.db\"}"},
     {"exec", "exec: [./charge]", "exec: [./charge]\n  mode: stream"},
+    {"http", "http: {post: \"http://localhost/\"}", NULL},
     {"callback", "callback: charge", NULL},
     {"dead", "dead: no such thing", NULL},
 };
@@ -145,6 +146,9 @@ static void bits_and_promise_are_known(void **state)
         {"exec: [./charge]", "fenced", RUNS | OUTSIDE | ISOLATED | OUTLIVES},
         {"exec: [./charge]\n  mode: stream", "fenced", RUNS | OUTSIDE | ISOLATED | OUTLIVES},
         {"exec: [./charge]\n  lookup: {exec: [./ask]}", "fenced", RUNS | OUTSIDE | ISOLATED | OUTLIVES | ASKS},
+        {"http: {post: \"http://localhost/\"}", "fenced", RUNS | OUTSIDE | ISOLATED | OUTLIVES},
+        {"http: {post: \"http://localhost/\", lookup: {get: \"http://localhost/${key}\"}}", "fenced",
+         RUNS | OUTSIDE | ISOLATED | OUTLIVES | ASKS},
         {"callback: charge", "fenced", RUNS | OUTSIDE},
         {"callback: charge\n  natural: true", "natural", RUNS | OUTSIDE},
         {"dead: no", "none", 0},
@@ -182,6 +186,19 @@ static void secrets_are_told_and_only_they(void **state)
         {"sql: [SELECT 1]", "", "", 0},
         {"sql: {do: [SELECT 1], url: \"env:LEDGER\"}", "env:LEDGER (url) ", "", 0},
         {"exec: [./charge, \"--id=${/id}\", x]\n  env: {A: \"file:token\", B: plain}", "file:token plain ", "", 1},
+        {"http: {post: \"http://pay.example/\", bearer: env:T, proxy: env:P, headers: {A: env:B, C: d}}",
+         "env:B env:T env:P (url) ", "", 2},
+        {"http: {post: \"https://pay.example/\", basic: file:c, lookup: {get: \"http://127.1.2.3/${key}\"}}", "file:c ",
+         "", 1},
+        {"http: {post: \"https://pay.example/\", basic: file:c, lookup: {get: \"http://127.1.2.3/${key}\", absent_if: "
+         "{/a: "
+         "b}}}",
+         "file:c ", "", 0},
+        {"http: {post: \"https://pay.example/\", lookup: {get: \"http://127.1.2.3/${key}\", absent: [410], rejected: "
+         "404}}",
+         "", "", 0},
+        {"http: {post: \"https://pay.example/\", certificate: c.pem, key: c.key}", "file:c.key ", "", 1},
+        {"http: {post: \"https://pay.example/\", certificate: c.pem}\n  unknown: retry", "file:c.pem ", "", 0},
         {"callback: charge", "", "charge", 0},
         {"dead: no", "", "", 0},
     };

@@ -1,28 +1,9 @@
 /* Envelopes of Amazon: what `preset: sns` and `preset: eventbridge` make of a message. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "intake_fixture.h"
 
 #include "base/buf.h"
 #include "core/event.h"
-#include "core/intake.h"
-#include "effect/effect.h"
-#include "runtime/config.h"
 #include "runtime/runtime.h"
-
-typedef struct fixture {
-    once_arena arena;
-    once_spec *spec;
-    once_intake intake;
-    once_batch batch;
-} fixture;
-
-static fixture f;
 
 #define HEAD "consumer: c\nstore: memory\nsource: {file: {path: x}%s}\npreset: %s\n" /* 4 */
 #define HANDLER "handler: {callback: f}\n"
@@ -31,50 +12,22 @@ static int load(const char *preset, const char *of_source, const char *rest, onc
 {
     char text[1000];
     (void)snprintf(text, sizeof text, HEAD "%s", of_source, preset, rest);
-    return once_config_parse("p.yaml", (once_bytes){text, strlen(text)}, &f.arena, NULL, NULL, &f.spec, err);
+    return parse_pipeline(text, err);
 }
 
 static void open_with(const char *preset, const char *of_source, const char *rest)
 {
     once_error err = {0};
-    if (load(preset, of_source, rest, &err) != ONCE_OK) fail_msg("%s", err.text);
-    once_intake_init(&f.intake, f.spec, (once_secret){1, 2}, 7, once_effect_prepare);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    f = (fixture){0};
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    once_intake_release(&f.intake);
-    once_arena_release(&f.batch.arena);
-    once_arena_release(&f.arena);
-    return 0;
+    open_intake(load(preset, of_source, rest, &err), &err);
 }
 
 static once_item take_in_bytes(once_bytes body, const char *headers)
 {
-    once_item item = {.batch = &f.batch,
-                      .message = {.body = body,
-                                  .headers = once_bytes_of(headers),
-                                  .at = {ONCE_BYTES("queue"), ONCE_BYTES("m-1")},
-                                  .sent_ms = 5}};
-    assert_int_equal(once_intake_fetched(&f.intake, &item, NULL), ONCE_OK);
-    return item;
+    return take_in_message((once_message){
+        .body = body, .headers = once_bytes_of(headers), .at = {ONCE_BYTES("queue"), ONCE_BYTES("m-1")}, .sent_ms = 5});
 }
 
 static once_item take_in(const char *body, const char *headers) { return take_in_bytes(once_bytes_of(body), headers); }
-
-static void assert_text(once_bytes text, const char *expected)
-{
-    if (!once_bytes_equal(text, once_bytes_of(expected)))
-        fail_msg("'%.*s' is not '%s'", (int)text.len, text.data ? text.data : "", expected);
-}
 
 /* A notification with this Message, given as a JSON string, and these other members. */
 #define NOTIFICATION(message, more)                                                                                    \

@@ -1,17 +1,7 @@
 /* CloudEvents: where their attributes are, which messages are none, and what `preset: cloudevents` makes of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "intake_fixture.h"
 
 #include "core/event.h"
-#include "core/intake.h"
-#include "effect/effect.h"
-#include "runtime/config.h"
 #include "runtime/config_preset.h"
 
 static once_json body, headers;
@@ -104,15 +94,6 @@ static void what_is_no_event_says_why(void **state)
 
 /* --- the preset --- */
 
-typedef struct fixture {
-    once_arena arena;
-    once_spec *spec;
-    once_intake intake;
-    once_batch batch;
-} fixture;
-
-static fixture f;
-
 #define HEAD "consumer: c\nstore: memory\nsource: {file: {path: x}%s}\npreset: cloudevents\n" /* 4 */
 #define HANDLERS "handlers:\n  t: {callback: f}\n  \"*\": {dead: other}\n"
 
@@ -120,44 +101,18 @@ static int load(const char *of_all, const char *rest, once_error *err)
 {
     char text[1000];
     (void)snprintf(text, sizeof text, HEAD "%s", of_all, rest);
-    return once_config_parse("p.yaml", (once_bytes){text, strlen(text)}, &f.arena, NULL, NULL, &f.spec, err);
+    return parse_pipeline(text, err);
 }
 
 static void open_with(const char *of_all, const char *rest)
 {
     once_error err = {0};
-    if (load(of_all, rest, &err) != ONCE_OK) fail_msg("%s", err.text);
-    once_intake_init(&f.intake, f.spec, (once_secret){1, 2}, 7, once_effect_prepare);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    f = (fixture){0};
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    once_intake_release(&f.intake);
-    once_arena_release(&f.batch.arena);
-    once_arena_release(&f.arena);
-    return 0;
+    open_intake(load(of_all, rest, &err), &err);
 }
 
 static once_item take_in(once_bytes content, const char *header)
 {
-    once_item item = {.batch = &f.batch,
-                      .message = {.body = content, .headers = {header, strlen(header)}, .sent_ms = 5}};
-    assert_int_equal(once_intake_fetched(&f.intake, &item, NULL), ONCE_OK);
-    return item;
-}
-
-static void assert_text(once_bytes text, const char *expected)
-{
-    if (text.len != strlen(expected) || memcmp(text.data, expected, text.len) != 0)
-        fail_msg("'%.*s' is not '%s'", (int)text.len, text.data ? text.data : "", expected);
+    return take_in_message((once_message){.body = content, .headers = once_bytes_of(header), .sent_ms = 5});
 }
 
 static void source_and_id_are_the_key_and_type_chooses(void **state)

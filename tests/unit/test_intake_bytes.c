@@ -1,28 +1,9 @@
 /* From a message to an item where bodies are bytes, and where there is no body. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "intake_fixture.h"
 
 #include "core/conflict.h"
-#include "core/intake.h"
-#include "effect/effect.h"
 #include "effect/sql.h"
 #include "effect/stream_line.h"
-#include "runtime/config.h"
-
-typedef struct fixture {
-    once_arena arena;
-    once_spec *spec;
-    once_intake intake;
-    once_batch batch;
-} fixture;
-
-static fixture f;
 
 /* `of_all`: the fields of the source's map, behind the source. */
 static void open_with(const char *of_all, const char *key, const char *handler)
@@ -32,43 +13,17 @@ static void open_with(const char *of_all, const char *key, const char *handler)
     (void)snprintf(text, sizeof text,
                    "consumer: c\nstore: memory\nsource: {file: {path: x}%s}\nkey: \"%s\"\nhandler: %s\n", of_all, key,
                    handler);
-    if (once_config_parse("p.yaml", (once_bytes){text, strlen(text)}, &f.arena, NULL, NULL, &f.spec, &err) != ONCE_OK)
-        fail_msg("%s", err.text);
-    once_intake_init(&f.intake, f.spec, (once_secret){1, 2}, 7, once_effect_prepare);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    f = (fixture){0};
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    once_intake_release(&f.intake);
-    once_arena_release(&f.batch.arena);
-    once_arena_release(&f.arena);
-    return 0;
+    open_intake(parse_pipeline(text, &err), &err);
 }
 
 static once_item take_in(once_message message)
 {
     message.sent_ms = ONCE_NO_TIME;
     message.at = (once_coordinates){ONCE_BYTES("x"), ONCE_BYTES("1")};
-    once_item item = {.batch = &f.batch, .message = message};
-    assert_int_equal(once_intake_fetched(&f.intake, &item, NULL), ONCE_OK);
-    return item;
+    return take_in_message(message);
 }
 
 static once_item of_bytes(once_bytes body) { return take_in((once_message){.body = body}); }
-
-static void assert_text(once_bytes text, const char *expected)
-{
-    if (text.len != strlen(expected) || memcmp(text.data, expected, text.len) != 0)
-        fail_msg("'%.*s' is not '%s'", (int)text.len, text.data ? text.data : "", expected);
-}
 
 static const once_bytes odd[] = {{0},
                                  ONCE_BYTES("\0"),
@@ -144,8 +99,8 @@ static void a_conflict_of_bytes_names_no_fields(void **state)
 {
     (void)state;
     open_with(", body: bytes", "${coordinates}", SQL);
-    const once_decision decision = {.answer = ONCE_ANSWER_CONFLICT,
-                                    .first = {.body = ONCE_BYTES("{\"a\":1}"), .seen_ms = 0}};
+    const once_first first = {.body = ONCE_BYTES("{\"a\":1}")};
+    const once_decision decision = {.answer = ONCE_ANSWER_CONFLICT, .first = &first};
     once_bytes reason;
     assert_true(once_conflict_reason(&decision, &f.spec->handlers[0].fingerprint, ONCE_BYTES("{\"a\":2}"),
                                      (once_secret){1, 2}, &f.batch.arena, &reason));

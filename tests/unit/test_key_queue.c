@@ -76,7 +76,7 @@ static void as_a_list_would(void **unused)
     for (int round = 0; round < 80; round++) {
         model m = {0};
         once_key_queue waiting;
-        assert_true(once_key_queue_init(&waiting, ITEMS));
+        assert_true(once_key_queue_init(&waiting, 2 * ITEMS));
         const uint64_t keys = 1 + random_u64() % 40, lanes = 1 + random_u64() % 10;
         for (int step = 0; step < 600; step++) {
             once_item *item = &m.items[random_u64() % ITEMS];
@@ -87,7 +87,8 @@ static void as_a_list_would(void **unused)
                 item->request.id = (once_hash){0 - key % 3, key + 1};
                 item->request.lane.id = lane < lanes ? (once_hash){0 - lane % 2, 1000 + lane} : (once_hash){0, 0};
                 assert_int_equal(once_key_queue_in_use(&waiting, item), in_use(&m, item));
-                once_key_queue_join(&waiting, item);
+                if (random_u64() % 2 && once_key_queue_join_first(&waiting, item)) assert_false(in_use(&m, item));
+                else once_key_queue_join(&waiting, item);
                 m.order[m.n++] = (int)(item - m.items);
             } else if (m.n) {
                 const size_t at = random_u64() % m.n;

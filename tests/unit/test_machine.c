@@ -392,6 +392,132 @@ static void of_two_failures_the_one_that_does_not_pass_counts(void **state)
     }
 }
 
+/* Another one may try the handler then; otherwise it would be held up for ever. */
+static void a_probe_that_loses_its_claim_before_it_begins_is_none(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_gate *gate = &f->machine->gate.gates.at[0];
+    once_item *item;
+    fetch(f, 1, 0, &item);
+    store_does(f, ONCE_ACT_BEGIN);
+    gate->hold = ONCE_GATE_PAUSED; /* meanwhile, and it is the probe */
+    gate->at_ms = f->now_ms;
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_ptr_equal(gate->probe, item);
+    f->now_ms += LEASE_MS / 2;
+    f->machine->due.at_ms = f->machine->store.sweep_at_ms = f->machine->store.renew_at_ms = f->now_ms + 1000000;
+    store_does(f, ONCE_ACT_BEGIN);
+    once_action *extend = asks_store(f, ONCE_ACT_EXTEND);
+    assert_int_equal(extend->n, 1);
+    extend->items[0]->granted = false;
+    answer(f, extend, ONCE_OK);
+    assert_null(gate->probe);
+    assert_int_equal(once_gate_room(gate, f->now_ms), 1);
+}
+
+/* It was put back before it began, by nobody's fault: that is neither a success nor a failure of its handler. */
+static void a_probe_that_was_put_back_tells_nothing(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_gate *gate = &f->machine->gate.gates.at[0];
+    once_item *item;
+    fetch(f, 1, 0, &item);
+    store_does(f, ONCE_ACT_BEGIN);
+    gate->hold = ONCE_GATE_PAUSED; /* meanwhile, and it is the probe */
+    gate->at_ms = f->now_ms;
+    gate->interval_ms = 1000;
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, 1);
+    assert_ptr_equal(gate->probe, item);
+    item->outcome = ONCE_RELEASE;
+    once_machine_finished(f->machine, &item, 1, f->now_ms);
+    assert_int_equal(gate->hold, ONCE_GATE_PAUSED);
+    assert_int_equal(gate->interval_ms, 1000);
+    assert_int_equal(once_gate_room(gate, f->now_ms), 1);
+}
+
+static void a_probe_whose_claim_is_rolled_back_is_none(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_gate *gate = &f->machine->gate.gates.at[0];
+    fetch(f, 1, 0, NULL);
+    store_does(f, ONCE_ACT_BEGIN);
+    gate->hold = ONCE_GATE_PAUSED; /* meanwhile, and it is the probe */
+    gate->at_ms = f->now_ms;
+    claims(f, 1);
+    once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
+    assert_non_null(gate->probe);
+    answer(f, commit, ONCE_E_ABORTED);
+    assert_null(gate->probe);
+}
+
+/* Its handler is held up after the claims were asked for. */
+static void what_is_claimed_for_a_handler_that_is_held_up_is_put_back(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_gate *gate = &f->machine->gate.gates.at[0];
+    fetch(f, 2, 0, NULL);
+    store_does(f, ONCE_ACT_BEGIN);
+    once_action *claim = asks_store(f, ONCE_ACT_CLAIM);
+    gate->hold = ONCE_GATE_PAUSED;
+    gate->at_ms = f->now_ms + 1000;
+    for (size_t i = 0; i < claim->n; i++)
+        claim->items[i]->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 1, .failing_for_ms = -1};
+    answer(f, claim, ONCE_OK);
+    settles(f, 2, ONCE_RELEASE);
+}
+
+/* The same after they were claimed, before or after that is committed: they do not begin. */
+static void what_has_not_begun_when_its_handler_is_held_up_does_not_begin(void **state)
+{
+    for (int committed = 0; committed < 2; committed++) {
+        if (committed) assert_true(tear_down(state) == 0 && set_up(state) == 0);
+        fixture *f = open_pipe(state, true);
+        once_item *item;
+        fetch(f, 1, 0, &item);
+        send_out(f, 1);
+        fetch(f, 1, 0, NULL);
+        store_does(f, ONCE_ACT_BEGIN);
+        claims(f, 1);
+        once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
+        if (committed) answer(f, commit, ONCE_OK);
+        item->outcome = ONCE_RELEASE;
+        item->run_failure = ONCE_E_MISSING;
+        once_machine_finished(f->machine, &item, 1, f->now_ms);
+        if (!committed) answer(f, commit, ONCE_OK);
+        assert_int_equal(f->machine->gate.gates.at[0].hold, ONCE_GATE_PAUSED);
+        assert_places(f, 0, 0, 0, 0, 2);
+        assert_null(once_machine_effect_action(f->machine, f->now_ms));
+    }
+}
+
+/* A message that lacks a field dies without its effect. That is no answer of the other side. */
+static void what_cannot_be_prepared_does_not_end_a_pause(void **state)
+{
+    static const once_gate_hold holds[] = {ONCE_GATE_BREAKER, ONCE_GATE_PAUSED, ONCE_GATE_UNABLE, ONCE_GATE_DEAD};
+    fixture *f = open_pipe(state, true);
+    once_gate *gate = &f->machine->gate.gates.at[0];
+    for (size_t i = 0; i < sizeof holds / sizeof *holds; i++) {
+        once_item *item;
+        gate->hold = ONCE_GATE_OPEN;
+        fetch(f, 1, 0, &item);
+        item->input = NULL;
+        item->reason = ONCE_BYTES("no field");
+        store_does(f, ONCE_ACT_BEGIN);
+        gate->hold = holds[i]; /* meanwhile */
+        gate->at_ms = f->now_ms;
+        gate->interval_ms = 1000;
+        claims(f, 1);
+        settles(f, 1, ONCE_DEAD);
+        store_does(f, ONCE_ACT_COMMIT);
+        assert_int_equal(gate->hold, holds[i]);
+        assert_int_equal(once_gate_room(gate, f->now_ms), holds[i] != ONCE_GATE_DEAD); /* of that it was the probe */
+        acks(f, i + 1);
+    }
+}
+
 /* The rest of what it claimed would be out of reach. Its leases began with the first one; what happens to effects
  * meanwhile changes nothing. */
 static void f76_a_take_without_an_answer_is_repeated_as_it_was(void **state)
@@ -411,7 +537,7 @@ static void f76_a_take_without_an_answer_is_repeated_as_it_was(void **state)
     finishes(f, item, ONCE_RELEASE);
     f->now_ms = f->machine->store.at_ms;
     assert_true(f->now_ms > asked_ms);
-    f->machine->outside.at_ms = f->now_ms + 1; /* nothing can be started now */
+    assert_int_equal(f->machine->gate.gates.at[0].hold, ONCE_GATE_UNABLE); /* nothing can be started now */
     take = asks_store(f, ONCE_ACT_TAKE);
     assert_true(take->again && once_hash_equal(take->token, token));
     assert_int_equal(take->max, SLOTS - 1);
@@ -463,6 +589,12 @@ int main(void)
         TEST(an_effect_that_was_told_to_end_is_put_back_without_a_pause),
         TEST(of_two_failures_the_one_that_does_not_pass_counts),
         TEST(what_only_the_source_has_is_fetched_until_something_was_added),
+        TEST(a_probe_that_loses_its_claim_before_it_begins_is_none),
+        TEST(a_probe_that_was_put_back_tells_nothing),
+        TEST(a_probe_whose_claim_is_rolled_back_is_none),
+        TEST(what_is_claimed_for_a_handler_that_is_held_up_is_put_back),
+        TEST(what_has_not_begun_when_its_handler_is_held_up_does_not_begin),
+        TEST(what_cannot_be_prepared_does_not_end_a_pause),
         TEST(f76_a_take_without_an_answer_is_repeated_as_it_was),
         TEST(a_stop_while_messages_run_singly_leaves_to_the_source_what_was_not_committed),
     };

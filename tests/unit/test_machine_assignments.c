@@ -265,6 +265,25 @@ static void a_stop_releases_all_streams_after_the_last_acks(void **state)
     assert_int_equal(once_machine_unfinished(f->machine), 1);
 }
 
+/* While an effect in flight is waited for: the broker may be away, and each call would try to reach it. */
+static void a_stop_asks_a_source_without_streams_for_nothing(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 1);
+    once_item *flying;
+    fetch_of(f, 0, 1, 9, &flying);
+    send_out(f, 1);
+    once_machine_stop(f->machine);
+    f->now_ms += BEAT_MS / 2;
+    once_action *beat = asks_source(f, ONCE_ACT_FETCH);
+    assert_int_equal(beat->max, 0);
+    answer(f, beat, ONCE_OK);
+    hears(f, ONCE_STREAM_LOST, 0);
+    releases(f, 0);
+    f->now_ms += BEAT_MS;
+    assert_null(once_machine_source_action(f->machine, f->now_ms));
+    settle_back(f, flying);
+}
+
 static void a_stream_that_comes_while_the_run_ends_is_released(void **state)
 {
     fixture *f = open_streams(state, false, 0, 1);
@@ -334,6 +353,7 @@ int main(void)
         TEST(a_stop_releases_all_streams_after_the_last_acks),
         TEST(a_release_that_fails_delays_no_other),
         TEST(a_stream_may_be_lost_while_it_is_released),
+        TEST(a_stop_asks_a_source_without_streams_for_nothing),
         TEST(a_stream_that_comes_while_the_run_ends_is_released),
         TEST(a_stream_that_comes_with_the_number_of_one_that_was_released_at_the_end_is_not_asked_for),
     };

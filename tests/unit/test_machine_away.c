@@ -1,4 +1,6 @@
 /* The machine with a store in memory: a source, a store or effects that fail for a while. */
+#include <limits.h>
+
 #include "machine_store_fixture.h"
 
 static void a_source_that_fails_now_and_then_is_not_given_up(void **state)
@@ -120,24 +122,54 @@ static int64_t troubled_for(fixture *f, int64_t most_ms)
     return f->now_ms - since_ms;
 }
 
+/* Nothing is left but messages of a handler that cannot work. */
 static void effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is_over(void **state)
 {
     fixture *f = *state;
     once_error err = {0};
+    f->bounded = f->source_ends = true;
+    f->left = 5 * SLOTS;
     open_pipe(f, true);
     f->spec.patience_ms = 60000;
-    for (int i = 0; i < 3; i++) { /* it counts from the last time that they could */
-        f->run_failure = ONCE_E_UNAVAILABLE;
-        assert_true(troubled_for(f, 40000) >= 40000);
-        f->run_failure = ONCE_OK;
-        work(f, 5000);
-        assert_false(once_machine_ended(f->machine));
-    }
     f->run_failure = ONCE_E_UNAVAILABLE;
     assert_in_range(troubled_for(f, 1000000), 60000, 90000);
-    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_UNAVAILABLE);
-    assert_non_null(strstr(err.text, "no process is left; gave up"));
+    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_PAUSED);
+    assert_non_null(strstr(err.text, "is paused: no process is left; gave up"));
     assert_non_null(strstr(err.text, "'patience' (1m)"));
+    assert_true(once_machine_ended_at_bound(f->machine));
+    assert_int_equal(once_machine_counts(f->machine)->waiting, 5 * SLOTS);
+}
+
+/* Behind a breaker one message a minute is tried: it would take days until the last of them is dead. */
+static void f95_an_outage_without_end_ends_a_finite_run_after_the_time_of_its_retries(void **state)
+{
+    fixture *f = *state;
+    once_error err = {0};
+    f->bounded = f->source_ends = true;
+    f->left = 5 * SLOTS;
+    f->failing = UINT_MAX;
+    open_pipe(f, true);
+    f->handler.retry = (once_retry){.attempts = 30, .min_ms = 10000, .max_ms = 10000};
+    f->handler.gate.breaker = (once_breaker){.share = 50, .of = 4, .within_ms = 60000};
+    assert_in_range(troubled_for(f, 10000000), 29 * 10000, 40 * 10000);
+    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_PAUSED);
+    assert_non_null(strstr(err.text, "is paused by its breaker"));
+    assert_int_equal(once_machine_counts(f->machine)->waiting, 5 * SLOTS);
+}
+
+static void effects_that_can_be_started_again_in_time_end_it_well(void **state)
+{
+    fixture *f = *state;
+    f->bounded = f->source_ends = true;
+    f->left = 5 * SLOTS;
+    open_pipe(f, true);
+    f->spec.patience_ms = 60000;
+    f->run_failure = ONCE_E_UNAVAILABLE;
+    assert_true(troubled_for(f, 50000) >= 50000);
+    f->run_failure = ONCE_OK;
+    assert_true(troubled_for(f, 30000) < 30000);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
+    assert_int_equal(once_machine_counts(f->machine)->done, 5 * SLOTS);
 }
 
 int main(void)
@@ -150,6 +182,8 @@ int main(void)
         TEST(a_commit_that_was_not_tried_is_rolled_back_by_the_machine),
         TEST(f52_a_full_store_is_waited_for),
         TEST(effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is_over),
+        TEST(f95_an_outage_without_end_ends_a_finite_run_after_the_time_of_its_retries),
+        TEST(effects_that_can_be_started_again_in_time_end_it_well),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,6 +40,25 @@ static void a_handler_without_a_free_slot_holds_up_no_other(void **state)
     assert_true(f->acked > 2 && f->fetched > fetched);
 }
 
+/* What waits for long waits in the store, so that neither fetching nor acks stop for the other one. */
+static void a_handler_that_waits_for_its_rate_holds_up_no_other(void **state)
+{
+    fixture *f = *state;
+    f->turns = f->quick = true;
+    f->both[1].slots = SLOTS;
+    open_pipe(f, false);
+    f->both[1].gate.rate = (once_rate){1, 3600000};
+    const once_counts *counts = once_machine_counts(f->machine);
+    work(f, 5000);
+    assert_true(counts->done > MANY && counts->waiting > MANY);
+    assert_true(f->acked + 64 * BATCH > f->fetched);
+    f->both[1].gate.rate = (once_rate){1000, 1000}; /* and they go on from there */
+    f->bounded = true;
+    for (int i = 0; i < 100000 && counts->waiting; i++) work(f, 1);
+    assert_int_equal(counts->done, f->fetched);
+    assert_int_equal(counts->attempts, f->fetched);
+}
+
 /* The same of what is in the store: a long backlog of a handler that is full is passed over. */
 static void a_handler_without_a_free_slot_holds_up_nobody_in_the_inbox(void **state)
 {
@@ -122,12 +141,14 @@ static void what_is_due_is_looked_for_at_its_moment(void **state)
     assert_int_equal(once__machine_take_max(m, at_ms - 1), 0);
     assert_int_equal(once__machine_take_at_ms(m, at_ms - 1), at_ms);
     assert_int_equal(once__machine_take_max(m, at_ms), SLOTS);
-    f->machine->outside.at_ms = at_ms + 10; /* effects could not be started */
+    once_gate *gate = &f->machine->gate.gates.at[0]; /* effects could not be started */
+    gate->hold = ONCE_GATE_UNABLE;
+    gate->at_ms = at_ms + 10;
     assert_int_equal(once__machine_take_max(m, at_ms + 9), 0);
     assert_int_equal(once__machine_take_at_ms(m, at_ms + 9), ONCE_NEVER);
-    assert_int_equal(once__machine_take_max(m, at_ms + 10), SLOTS);
+    assert_int_equal(once__machine_take_max(m, at_ms + 10), 1);
     assert_int_equal(once__machine_take_at_ms(m, at_ms + 10), at_ms);
-    f->machine->outside.at_ms = 0;
+    gate->hold = ONCE_GATE_OPEN;
     f->left = SLOTS;
     work(f, 100);
     assert_int_equal(f->held_n, SLOTS);
@@ -273,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of),
         TEST(a_handler_without_a_free_slot_holds_up_no_other),
+        TEST(a_handler_that_waits_for_its_rate_holds_up_no_other),
         TEST(a_handler_without_a_free_slot_holds_up_nobody_in_the_inbox),
         TEST(a_take_for_who_was_full_is_due_at_once_and_postpones_no_other),
         TEST(what_is_due_is_looked_for_at_its_moment),

@@ -224,6 +224,117 @@ static void a_stream_that_went_on_is_not_paused_since_before(void **state)
     assert_int_equal(stream->paused_at_ms, ONCE_NO_TIME);
 }
 
+/* More would only wait, too. */
+static void with_one_handler_all_streams_together_wait_for_its_slots(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 4);
+    fetch_of(f, 0, SLOTS, 0, NULL);
+    send_out(f, SLOTS);
+    for (uint32_t stream = 0; stream < 2; stream++) {
+        fetch_of(f, stream, BATCH, 0, NULL);
+        asks_nothing(f);
+    }
+    assert_null(once_machine_source_action(f->machine, f->now_ms));
+    f->now_ms += BEAT_MS;
+    once_action *beat = asks_source(f, ONCE_ACT_FETCH);
+    assert_int_equal(beat->max, 0);
+    answer(f, beat, ONCE_OK);
+}
+
+static void a_fetch_is_woken_when_a_paused_stream_can_be_fetched_again(void **state)
+{
+    fixture *f = open_streams(state, true, 0, 2);
+    once_item *items[BATCH + 1];
+    fetch_of(f, 0, SLOTS, 0, items);
+    send_out(f, SLOTS);
+    fetch_of(f, 0, BATCH, 0, items + SLOTS - 1); /* they wait for a slot */
+    once_action *fetch = asks_source(f, ONCE_ACT_FETCH);
+    assert_true(fetch->n_paused == 1 && fetch->paused[0] == 0);
+    asks_nothing(f);
+    assert_false(once_machine_wakes_fetch(f->machine, f->now_ms));
+    finishes(f, items[0], ONCE_DONE);
+    (void)asks_store(f, ONCE_ACT_BEGIN);
+    assert_true(once_machine_wakes_fetch(f->machine, f->now_ms));
+    assert_false(once_machine_wakes_fetch(f->machine, f->now_ms)); /* once is enough */
+    answer(f, fetch, ONCE_OK);
+    assert_false(once_machine_wakes_fetch(f->machine, f->now_ms));
+}
+
+enum { PAUSE_MS = 50 };
+
+/* Two of three messages are over: the first one is acked, the second one waits for the pause after that ack. */
+static fixture *open_pausing(void **state, once_item *items[3], once_item *second)
+{
+    ((fixture *)*state)->ack_pause_ms = PAUSE_MS;
+    fixture *f = open_streams(state, false, 0, 2);
+    once_item first;
+    for (int i = 0; i < 2; i++) {
+        fetch_of(f, 0, 1, 0, &items[i]);
+        *(i ? second : &first) = *items[i];
+        works_on(f, 1);
+        if (i) fetch_of(f, 0, 1, 0, &items[2]);
+        store_does(f, ONCE_ACT_COMMIT);
+        if (!i) acks_of(f, 0, &first); /* at once: nothing else is here */
+    }
+    return f;
+}
+
+static void acks_wait_while_more_is_worked_on(void **state)
+{
+    once_item *items[3], second;
+    fixture *f = open_pausing(state, items, &second);
+    asks_no_acks(f);
+    assert_int_equal(once_machine_source_wait_ms(f->machine, f->now_ms), PAUSE_MS);
+    f->now_ms += PAUSE_MS;
+    acks_of(f, 0, &second);
+    asks_no_acks(f);
+}
+
+static void acks_do_not_wait_for_nothing(void **state)
+{
+    once_item *items[3], second;
+    fixture *f = open_pausing(state, items, &second);
+    asks_no_acks(f);
+    const once_item third = *items[2];
+    works_on(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks_of(f, 0, &third);
+}
+
+static void a_revoked_stream_and_a_stop_do_not_wait_for_acks(void **state)
+{
+    once_item *items[3], second;
+    fixture *f = open_pausing(state, items, &second);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    acks_of(f, 0, &second);
+    releases(f, 0);
+    f->now_ms += PAUSE_MS;
+    for (int i = 0; i < 2; i++) {
+        fetch_of(f, 1, 1, 0, &items[0]);
+        second = *items[0];
+        works_on(f, 1);
+        if (i) fetch_of(f, 1, 1, 0, NULL);
+        store_does(f, ONCE_ACT_COMMIT);
+        if (!i) acks_of(f, 1, &second);
+    }
+    asks_no_acks(f);
+    once_machine_stop(f->machine);
+    acks_of(f, 1, &second);
+}
+
+static void acks_do_not_wait_until_their_stream_is_paused(void **state)
+{
+    once_item *items[3], second;
+    fixture *f = open_pausing(state, items, &second);
+    for (int i = 0; i < OUTSTANDING / 2; i++) {
+        asks_no_acks(f);
+        fetch_of(f, 0, BATCH, 0, NULL);
+        works_on(f, BATCH);
+        store_does(f, ONCE_ACT_COMMIT);
+    }
+    (void)asks_acks(f, ONCE_ACT_ACK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +349,12 @@ int main(void)
         TEST(a_source_is_asked_for_news_while_nothing_may_be_fetched),
         TEST(a_source_that_fails_is_asked_as_often_as_it_wants),
         TEST(a_stream_that_went_on_is_not_paused_since_before),
+        TEST(with_one_handler_all_streams_together_wait_for_its_slots),
+        TEST(a_fetch_is_woken_when_a_paused_stream_can_be_fetched_again),
+        TEST(acks_wait_while_more_is_worked_on),
+        TEST(acks_do_not_wait_for_nothing),
+        TEST(a_revoked_stream_and_a_stop_do_not_wait_for_acks),
+        TEST(acks_do_not_wait_until_their_stream_is_paused),
     };
     return cmocka_run_group_tests_name("machine_streams", tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* The machine step by step: what is written with the outcome of an effect outside (ONCE_EFFECT_THEN). */
 #include "machine_fixture.h"
 
-/* Its effect is done, and the transaction that settles it has begun. */
-static once_item *is_back(fixture *f)
+/* Its effect has happened, and the transaction that settles it has begun. */
+static once_item *is_back_as(fixture *f, once_outcome outcome)
 {
     once_item *item;
     f->handler.bits |= ONCE_EFFECT_THEN;
@@ -13,10 +13,13 @@ static once_item *is_back(fixture *f)
     store_does(f, ONCE_ACT_COMMIT);
     starts(f, 1);
     item->result = ONCE_BYTES("charged");
-    finishes(f, item, ONCE_DONE);
+    if (outcome == ONCE_ALREADY) item->failure = ONCE_BYTES("charged by the attempt before");
+    finishes(f, item, outcome);
     store_does(f, ONCE_ACT_BEGIN);
     return item;
 }
+
+static once_item *is_back(fixture *f) { return is_back_as(f, ONCE_DONE); }
 
 static void extends(fixture *f, bool ours)
 {
@@ -249,6 +252,202 @@ static void an_effect_that_is_done_is_not_repeated_by_the_end_of_a_lookup(void *
     settles_with_lookup(state, false, ONCE_NEVER);
 }
 
+/* A timeout of SQLite, RAISE(ROLLBACK): it would end the next transaction, too. */
+static void what_ends_the_transaction_is_not_tried_again(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item = is_back(f);
+    extends(f, true);
+    once_action *run = asks_store(f, ONCE_ACT_RUN);
+    item->ended_tx = run->failed = true;
+    item->outcome = ONCE_RETRY;
+    item->reason = ONCE_BYTES("it took too long");
+    answer(f, run, ONCE_OK);
+    store_does(f, ONCE_ACT_ROLLBACK);
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, true);
+    assert_int_equal(item->failure.len, 16);
+    settles(f, 1, ONCE_UNKNOWN);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+}
+
+/* A deadlock is tried again, more often than that of an effect; but not for ever, because others wait behind it. */
+static void f48_what_the_database_rolls_back_again_and_again_is_left_unknown(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item = is_back(f);
+    int tries = 0;
+    for (; tries < 20; tries++) {
+        extends(f, true);
+        once_action *action = once_machine_store_action(f->machine, f->now_ms);
+        assert_non_null(action);
+        if (action->kind != ONCE_ACT_RUN) {
+            assert_int_equal(action->kind, ONCE_ACT_SETTLE);
+            assert_int_equal(item->outcome, ONCE_UNKNOWN);
+            item->granted = true;
+            answer(f, action, ONCE_OK);
+            break;
+        }
+        item->suspect = action->careful;
+        answer(f, action, ONCE_E_ABORTED);
+        store_does(f, ONCE_ACT_ROLLBACK);
+        f->now_ms += 1000;
+        store_does(f, ONCE_ACT_BEGIN);
+    }
+    assert_in_range(tries, 5, 19);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
+}
+
+/* Its table is gone, in a careful pass. The message is left as it is. */
+static void cannot_be_written(fixture *f, bool careful)
+{
+    extends(f, true);
+    once_action *run = asks_store(f, ONCE_ACT_RUN);
+    assert_int_equal(run->careful, careful);
+    run->items[0]->outcome = ONCE_RELEASE;
+    run->items[0]->run_failure = ONCE_E_SCHEMA;
+    run->items[0]->failure = ONCE_BYTES("no such table");
+    run->failed = !careful;
+    answer(f, run, ONCE_OK);
+    if (careful) return;
+    store_does(f, ONCE_ACT_ROLLBACK);
+    store_does(f, ONCE_ACT_BEGIN);
+    cannot_be_written(f, true);
+}
+
+static once_item *waits_to_be_written(fixture *f)
+{
+    f->machine->due.at_ms = f->machine->store.sweep_at_ms = f->now_ms + 1000000; /* they are not what is tested */
+    once_item *item = is_back(f);
+    cannot_be_written(f, false);
+    store_does(f, ONCE_ACT_COMMIT);
+    f->machine->due.at_ms = f->now_ms + 1000000;
+    assert_places(f, 0, 0, 0, 0, 1);
+    assert_int_equal(f->machine->gate.gates.at[0].hold, ONCE_GATE_PAUSED);
+    asks_nothing(f);
+    return item;
+}
+
+/* It concerns its handler alone, and nothing but that write tries it again: another effect would be one more without
+ * its write. */
+static void what_cannot_be_written_for_now_pauses_its_handler_and_is_written_later(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *next;
+    (void)waits_to_be_written(f);
+    fetch(f, 1, 0, &next);
+    store_does(f, ONCE_ACT_BEGIN);
+    once_action *accept = asks_store(f, ONCE_ACT_ACCEPT);
+    assert_int_equal(accept->n, 1);
+    accept->items[0]->decision = (once_decision){.answer = ONCE_ANSWER_WAITING};
+    answer(f, accept, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    for (int i = 0; i < 3; i++) {
+        f->now_ms += 5000;
+        f->machine->store.renew_at_ms = f->now_ms + 1000000;
+        f->machine->due.at_ms = f->now_ms;
+        assert_int_equal(once__machine_take_max(f->machine, f->now_ms), 0);
+        store_does(f, ONCE_ACT_BEGIN);
+        cannot_be_written(f, true);
+        store_does(f, ONCE_ACT_COMMIT);
+        assert_places(f, 0, 0, 0, 0, 1);
+    }
+    f->now_ms += 5000;
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, true);
+    runs(f, 1, true, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(f->machine->gate.gates.at[0].hold, ONCE_GATE_OPEN);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+    assert_int_equal(once_machine_counts(f->machine)->waiting, 1);
+    assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
+}
+
+/* Nobody will write it: it is unknown, and not done. */
+static void what_cannot_be_written_until_the_run_ends_is_left_unknown(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)waits_to_be_written(f);
+    once_machine_stop(f->machine);
+    store_does(f, ONCE_ACT_BEGIN);
+    cannot_be_written(f, true);
+    settles(f, 1, ONCE_UNKNOWN);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    asks_nothing(f);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+}
+
+/* Another worker has its claim by then, and its handler can be tried again. */
+static void what_cannot_be_written_and_loses_its_claim_is_no_longer_ours(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)waits_to_be_written(f);
+    f->now_ms += 5000;
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false);
+    settles_in_vain(f);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_null(f->machine->gate.gates.at[0].probe);
+    assert_int_equal(once_machine_counts(f->machine)->fenced, 1);
+    assert_int_equal(once_machine_counts(f->machine)->done, 0);
+}
+
+/* The reply of the attempt before was lost, and this one was told that it had happened: nobody else writes it. */
+static void f04_an_effect_that_had_happened_before_is_followed_by_what_belongs_to_it(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item = is_back_as(f, ONCE_ALREADY);
+    extends(f, true);
+    runs(f, 1, false, ONCE_RETRY); /* another message of the batch, perhaps */
+    item->failure = ONCE_BYTES("failed");
+    store_does(f, ONCE_ACT_ROLLBACK);
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, true);
+    assert_int_equal(item->failure.len, 29); /* its own again */
+    runs(f, 1, true, ONCE_DONE);
+    assert_int_equal(item->result.len, 7);
+    assert_int_equal(item->failure.len, 29);
+    settles(f, 1, ONCE_ALREADY);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    assert_int_equal(once_machine_counts(f->machine)->already, 1);
+}
+
+static void an_effect_that_had_happened_before_is_unknown_without_what_belongs_to_it(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back_as(f, ONCE_ALREADY);
+    extends(f, false);
+    settles(f, 1, ONCE_UNKNOWN);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
+    assert_int_equal(once_machine_counts(f->machine)->already, 0);
+}
+
+/* Its own settlement, whose commit was not answered, is recognised. */
+static void what_had_happened_before_is_written_once(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    (void)is_back_as(f, ONCE_ALREADY);
+    extends(f, true);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_ALREADY);
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    f->now_ms += 200;
+    store_does(f, ONCE_ACT_BEGIN);
+    extends(f, false);
+    settles_in_vain(f);
+    settles(f, 1, ONCE_ALREADY);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->already, 1);
+}
+
 /* What did not succeed has nothing to write. */
 static void an_effect_that_failed_writes_nothing(void **state)
 {
@@ -281,6 +480,14 @@ int main(void)
         TEST(an_effect_that_is_done_is_not_repeated_because_of_what_is_written_with_it),
         TEST(an_effect_that_is_done_is_asked_about_until_what_belongs_to_it_is_written),
         TEST(an_effect_that_is_done_is_not_repeated_by_the_end_of_a_lookup),
+        TEST(what_ends_the_transaction_is_not_tried_again),
+        TEST(f48_what_the_database_rolls_back_again_and_again_is_left_unknown),
+        TEST(what_cannot_be_written_for_now_pauses_its_handler_and_is_written_later),
+        TEST(what_cannot_be_written_until_the_run_ends_is_left_unknown),
+        TEST(what_cannot_be_written_and_loses_its_claim_is_no_longer_ours),
+        TEST(f04_an_effect_that_had_happened_before_is_followed_by_what_belongs_to_it),
+        TEST(an_effect_that_had_happened_before_is_unknown_without_what_belongs_to_it),
+        TEST(what_had_happened_before_is_written_once),
         TEST(an_effect_that_failed_writes_nothing),
     };
     return cmocka_run_group_tests_name("machine_then", tests, NULL, NULL);

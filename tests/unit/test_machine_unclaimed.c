@@ -41,6 +41,7 @@ static void claims_to_settle(fixture *f, once_token token, once_decision decisio
     answer(f, action, ONCE_OK);
 }
 
+/* The store need not hear of its end. */
 static void a_natural_effect_needs_no_claim(void **state)
 {
     fixture *f = open_natural(state);
@@ -48,9 +49,7 @@ static void a_natural_effect_needs_no_claim(void **state)
     fetch(f, SLOTS, 0, items);
     goes_out(f, SLOTS, true);
     for (int i = 0; i < SLOTS; i++) finishes(f, items[i], ONCE_DONE);
-    store_does(f, ONCE_ACT_BEGIN);
-    settles(f, SLOTS, ONCE_DONE);
-    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(f->machine->at[ONCE_AT_RETURNED], 0);
     acks(f, SLOTS);
     assert_int_equal(once_machine_counts(f->machine)->done, SLOTS);
     assert_int_equal(once_machine_counts(f->machine)->attempts, SLOTS);
@@ -71,7 +70,7 @@ static void an_effect_without_a_claim_may_take_any_time(void **state)
         }
         assert_null(once_machine_effect_action(f->machine, f->now_ms));
     }
-    settle_back(f, item);
+    finishes(f, item, ONCE_DONE);
     acks(f, 1);
 }
 
@@ -144,6 +143,34 @@ static void a_failure_is_recorded_once(void **state)
     acks(f, 1);
     assert_int_equal(once_machine_counts(f->machine)->dead, 1);
     assert_int_equal(once_machine_counts(f->machine)->attempts, 1);
+}
+
+/* All slots are in use. A message without a key needs none, and goes before those that wait for one. */
+static void who_waits_for_a_slot_is_passed_by_who_needs_none(void **state)
+{
+    fixture *f = open_natural(state);
+    once_item *out[SLOTS];
+    fetch(f, SLOTS, 0, out);
+    goes_out(f, SLOTS, true);
+    once_action *action = asks_source(f, ONCE_ACT_FETCH);
+    (void)fill(f, action->batch, 100, 0);
+    once_item *keyless = fill(f, action->batch, 101, 0);
+    keyless->request.id = (once_hash){0, 0};
+    keyless->reason = ONCE_BYTES("no key");
+    (void)fill(f, action->batch, 102, 0);
+    action->batch->taken_in = true;
+    answer(f, action, ONCE_OK);
+    store_does(f, ONCE_ACT_BEGIN);
+    action = asks_store(f, ONCE_ACT_BURY);
+    assert_int_equal(action->n, 1);
+    assert_ptr_equal(action->items[0], keyless);
+    keyless->granted = true;
+    answer(f, action, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_null(once_machine_store_action(f->machine, f->now_ms)); /* and does not ask again and again */
+    assert_true(once_machine_wait_ms(f->machine, f->now_ms) > 1);
+    for (int i = 0; i < SLOTS; i++) finishes(f, out[i], ONCE_DONE);
+    goes_out(f, 2, true);
 }
 
 static void looks_claimed(fixture *f)
@@ -235,6 +262,7 @@ int main(void)
         TEST(the_budget_is_that_of_the_entry),
         TEST(a_failure_of_what_another_worker_has_is_left_to_it),
         TEST(a_failure_is_recorded_once),
+        TEST(who_waits_for_a_slot_is_passed_by_who_needs_none),
         TEST(what_is_not_natural_is_claimed),
         TEST(what_holds_unknowns_is_claimed),
         TEST(what_may_live_on_is_claimed),

@@ -132,7 +132,8 @@ static void a_source_is_opened_by_its_module(void **state)
     once_source *source = NULL;
     const once_spec *spec = read_pipeline(&arena, "queue: {name: q}", "dead: no");
     assert_int_equal(n_modules, 0);
-    assert_int_equal(once_source_open(spec, once_env_real(), ONCE_OPEN_RUN, &source, &err), ONCE_E_UNAVAILABLE);
+    assert_int_equal(once_source_open(spec, once_env_real(), ONCE_OPEN_RUN, (once_cancel){0}, &source, &err),
+                     ONCE_E_UNAVAILABLE);
     assert_string_equal(err.text, "the module's source was opened");
     assert_int_equal(n_modules, 1);
     once_arena_release(&arena);
@@ -162,7 +163,8 @@ static void a_missing_module_is_named_with_what_to_do(void **state)
     assert_non_null(strstr(err.text, "'/nowhere/drivers.so'"));
     assert_non_null(strstr(err.text, "; install "));
     err = (once_error){0};
-    assert_int_equal(once_source_open(spec, once_env_real(), ONCE_OPEN_RUN, &source, &err), ONCE_E_CONFIG);
+    assert_int_equal(once_source_open(spec, once_env_real(), ONCE_OPEN_RUN, (once_cancel){0}, &source, &err),
+                     ONCE_E_CONFIG);
     assert_non_null(strstr(err.text, "'/nowhere/drivers.so'"));
     once_arena_release(&arena);
 }

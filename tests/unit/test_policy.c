@@ -206,7 +206,8 @@ static void a_refused_message_is_told_in_one_voice(void **state)
     const once_request request = {.sent_ms = 1700000000000, .remember_ms = 7 * 86400000};
     const once_refused what = {.request = &request, .content = ONCE_BYTES("{\"amount\":2}")};
     const once_decision old = {.answer = ONCE_ANSWER_TOO_OLD};
-    const once_decision other = {.answer = ONCE_ANSWER_CONFLICT, .first = {.body = ONCE_BYTES("{\"amount\":1}")}};
+    const once_first met = {.body = ONCE_BYTES("{\"amount\":1}")};
+    const once_decision other = {.answer = ONCE_ANSWER_CONFLICT, .first = &met};
     const once_decision lane = {
         .answer = ONCE_ANSWER_CONFLICT, .lane = true, .reason = ONCE_BYTES("version 3 is another one")};
     const once_secret secret = {1, 2};

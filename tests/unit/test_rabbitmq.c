@@ -126,6 +126,16 @@ static void mistakes_are_named(void **state)
          "'management' is not a URL: it must begin with http:// or https://"},
         {"url: \"amqp://h\", queue: q, management: \"http://u@h\"",
          "'management' is not a URL: the user is that of 'url'; write a reference to a URL that has another one"},
+        {"url: \"amqps://h\", queue: q, login: certificate",
+         "'login: certificate' needs one; add 'tls: {certificate: FILE, key: FILE}'"},
+        {"url: \"amqps://u@h\", queue: q, login: certificate, tls: {certificate: c, key: k}",
+         "'url' has a user, but 'login: certificate' takes it from the certificate; remove it"},
+        {"url: \"amqps://h\", password: env:P, queue: q, login: certificate, tls: {certificate: c, key: k}",
+         "'login: certificate' needs no 'password'; remove one"},
+        {"url: \"amqps://h\", queue: q, login: certificate, tls: {certificate: c, key: k}, management: \"http://h\"",
+         "'management' is not a URL: without a password in 'url' it needs a user of its own; write a reference to a "
+         "URL "
+         "that has one"},
         {"url: \"amqp://h\", queue: q, prefetch: 0", "'prefetch' is 0; write a number from 1 to 65535"},
         {"url: \"amqp://h\", queue: q, heartbeat: 500ms", NULL},
         {"url: \"amqp://h\", queue: \"\"", NULL},

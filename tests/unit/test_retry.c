@@ -109,6 +109,19 @@ static void f95_a_budget_by_time_ends_when_the_first_failure_is_old_enough(void 
     for (int i = 0; i < 1000; i++) assert_in_range(budget_ms(&hour, &world.env), 3600000, 3660000);
 }
 
+static void the_horizon_is_the_longest_time_that_all_retries_take(void **state)
+{
+    (void)state;
+    const once_retry usual = {.attempts = 12, .min_ms = 200, .max_ms = 60000},
+                     hour = {.attempts = ONCE_ANY_ATTEMPTS, .for_ms = 3600000, .min_ms = 200, .max_ms = 60000},
+                     once = {.attempts = 1, .min_ms = 200, .max_ms = 60000},
+                     longest = {.attempts = 100, .min_ms = 1, .max_ms = INT64_MAX / 4};
+    assert_int_equal(once_retry_horizon_ms(&usual), 222200);
+    assert_int_equal(once_retry_horizon_ms(&hour), 3660000);
+    assert_int_equal(once_retry_horizon_ms(&once), 0);
+    assert_true(once_retry_horizon_ms(&longest) == INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +130,7 @@ int main(void)
         cmocka_unit_test(f95_an_outage_of_a_minute_spends_no_budget),
         cmocka_unit_test(f95_a_budget_lasts_a_third_of_what_it_can),
         cmocka_unit_test(f95_a_budget_by_time_ends_when_the_first_failure_is_old_enough),
+        cmocka_unit_test(the_horizon_is_the_longest_time_that_all_retries_take),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

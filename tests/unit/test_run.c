@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <sqlite3.h>
 
 #include "once/once.h"
 
@@ -378,6 +379,46 @@ static once_outcome alternate(void *user, const once_call *call, once_reply *rep
     if (atomic_load((atomic_int *)user) % 2 == 0) return ONCE_DONE;
     once_reply_reason(reply, "no");
     return ONCE_DEAD;
+}
+
+/* Counted in the file itself. */
+static uint64_t count_rows(const fixture *f, const char *name, const char *query)
+{
+    char path[100];
+    sqlite3 *db;
+    sqlite3_stmt *stmt;
+    snprintf(path, sizeof path, "%s/%s.db", f->dir, name);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, query, -1, &stmt, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
+    const sqlite3_int64 n = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+    return (uint64_t)n;
+}
+
+static once_outcome charge(void *user, const once_call *call, once_reply *reply)
+{
+    (void)user;
+    (void)call;
+    return once_reply_result(reply, ONCE_BYTES("{\"charge\": 7}")) == ONCE_OK ? ONCE_DONE : ONCE_UNKNOWN;
+}
+
+static void what_follows_a_callback_commits_with_its_outcome(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    write_messages(f, 20);
+    f->pipeline = load(f, "p", NULL, false,
+                       "init: CREATE TABLE IF NOT EXISTS charged(id INTEGER, charge INTEGER)\n"
+                       "handler:\n"
+                       "  callback: charge\n"
+                       "  then: {sql: [\"INSERT INTO charged VALUES (:id, :{result:/charge})\"]}\n");
+    assert_int_equal(once_pipeline_callback(f->pipeline, "charge", charge, NULL, &err), ONCE_OK);
+    start(f->pipeline);
+    const once_summary summary = join(f->pipeline);
+    assert_int_equal(count_rows(f, "p", "SELECT count(*) FROM charged WHERE charge = 7"), summary.counts.done);
+    assert_int_equal(summary.counts.done + summary.counts.duplicates, 20);
 }
 
 /* Started again as soon as it has ended, while another thread joins it: that one gets its own run, not the next. */
@@ -970,6 +1011,7 @@ int main(void)
         TEST(one_that_was_stopped_and_joined_ends_at_once_when_it_is_started_again),
         TEST(one_that_cannot_begin_has_nothing_of_the_run_before),
         TEST(one_that_could_not_begin_is_never_joined),
+        TEST(what_follows_a_callback_commits_with_its_outcome),
         TEST(it_is_not_started_while_it_is_being_joined),
 #ifdef ONCE_WITH_POSTGRES
         TEST(a_stop_ends_a_start_that_waits_for_a_server),

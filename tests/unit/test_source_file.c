@@ -108,7 +108,7 @@ static void write_file(fixture *f, const char *mode, const char *text, size_t le
 static int open_file_source(fixture *f, once_error *err)
 {
     once__file_conclude(&f->spec.source);
-    return once__file_ops.open(&f->spec, &f->env, ONCE_OPEN_RUN, &f->source, err);
+    return once__file_ops.open(&f->spec, &f->env, ONCE_OPEN_RUN, (once_cancel){0}, &f->source, err);
 }
 
 static int open_source(fixture *f)

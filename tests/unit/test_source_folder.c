@@ -163,7 +163,8 @@ static int try_start(world *w, once_error *err)
 static void open_source(world *w)
 {
     once_error err = {0};
-    assert_int_equal(once__file_ops.open(&w->spec, &w->env, ONCE_OPEN_RUN, &w->source, &err), ONCE_OK);
+    assert_int_equal(once__file_ops.open(&w->spec, &w->env, ONCE_OPEN_RUN, (once_cancel){0}, &w->source, &err),
+                     ONCE_OK);
 }
 
 static void start(world *w)

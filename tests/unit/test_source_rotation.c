@@ -208,7 +208,8 @@ static void start(world *w)
     static const once_hash lock = {1, 2};
     once_error err = {0};
     once_places places;
-    assert_int_equal(once__file_ops.open(&w->spec, &w->env, ONCE_OPEN_RUN, &w->source, &err), ONCE_OK);
+    assert_int_equal(once__file_ops.open(&w->spec, &w->env, ONCE_OPEN_RUN, (once_cancel){0}, &w->source, &err),
+                     ONCE_OK);
     const once_kept_places kept = {
         .files = {w->files, strlen(w->files)}, .cursor = {w->cursor, strlen(w->cursor)}, .lock = &lock};
     if (once__file_start(w->source, &kept, &err) != ONCE_OK)

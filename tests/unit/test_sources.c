@@ -84,10 +84,10 @@ static unsigned partial_has; /* bits of the open one */
 
 static unsigned partial_bits(const once_source *source) { return source ? partial_has : 0; }
 
-static int partial_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
-                        once_error *err)
+static int partial_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_cancel cancel,
+                        once_source **out, once_error *err)
 {
-    (void)env, (void)purpose, (void)err;
+    (void)env, (void)purpose, (void)cancel, (void)err;
     partial_source.spec = spec;
     *out = &partial_source;
     return ONCE_OK;
@@ -124,7 +124,8 @@ static bool opens(bool seek, bool keep, unsigned said, unsigned has)
         partial_has = has;
         (void)close(STDERR_FILENO);
         (void)signal(SIGABRT, SIG_DFL);
-        _exit(once_source_open(&spec, once_env_real(), ONCE_OPEN_RUN, &source, &err) == ONCE_OK ? 0 : 1);
+        _exit(once_source_open(&spec, once_env_real(), ONCE_OPEN_RUN, (once_cancel){0}, &source, &err) == ONCE_OK ? 0
+                                                                                                                  : 1);
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);

@@ -90,7 +90,7 @@ static int set_up(void **state)
                                      .effect = &once__effect_sql,
                                      .bits = once__effect_sql.bits | ONCE_EFFECT_OUTSIDE,
                                      .own = &f->sql};
-    f->sql = (once_sql_spec){.url = bytes(url), .url_line = 9, .statements = f->statements};
+    f->sql = (once_sql_spec){.url = bytes(url), .url_line = 9, .does.at = f->statements};
     f->spec = (once_spec){.file = bytes("p.yaml"),
                           .consumer = bytes("books"),
                           .handlers = &f->handler,
@@ -116,9 +116,9 @@ static int tear_down(void **state)
 
 static void statement(fixture *f, const char *sql)
 {
-    once_sql_statement *s = &f->statements[f->sql.n_statements];
+    once_sql_statement *s = &f->statements[f->sql.does.n];
     assert_int_equal(once_sql_parse(&f->arena, bytes(sql), s, &f->err), ONCE_OK);
-    s->line = 20 + (int)f->sql.n_statements++;
+    s->line = 20 + (int)f->sql.does.n++;
 }
 
 static int try_open(fixture *f)
@@ -467,7 +467,7 @@ static void mistakes_are_found_when_it_is_opened(void **state)
     refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG, "p.yaml:9: no database 'mysql:' is known; write " KINDS);
     setenv("ONCE_TEST_URL", "secret", 1);
     refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG, "p.yaml:9: not the URL of a database; write " KINDS);
-    f->sql.n_statements = 0;
+    f->sql.does.n = 0;
     statement(f, "INSERT INTO t(id) VALUES (:id)");
     setenv("ONCE_TEST_URL", good, 1);
     f->sql.url = bytes("env:ONCE_TEST_URL");

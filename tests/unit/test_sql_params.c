@@ -14,11 +14,9 @@ static once_arena arena;
 
 static once_bytes bytes(const char *text) { return (once_bytes){text, strlen(text)}; }
 
-static const char *const sources[] = {[ONCE_SQL_PLACE] = "",
-                                      [ONCE_SQL_KEY] = "key",
-                                      [ONCE_SQL_IDEMPOTENCY_KEY] = "idempotency",
-                                      [ONCE_SQL_ATTEMPT] = "attempt",
-                                      [ONCE_SQL_BODY] = "body"};
+static const char *const sources[] = {
+    [ONCE_SQL_PLACE] = "",          [ONCE_SQL_KEY] = "key",   [ONCE_SQL_IDEMPOTENCY_KEY] = "idempotency",
+    [ONCE_SQL_ATTEMPT] = "attempt", [ONCE_SQL_BODY] = "body", [ONCE_SQL_RESULT] = "of "};
 
 /* `params` is the pointers, joined by spaces, with a '?' behind optional ones and a '"' behind those that are bound as
  * text; those that are ours by the names above. */
@@ -74,6 +72,12 @@ static void f87_a_field_is_bound_as_text(void **state)
     refused("SELECT :{/a as}", "parameter ':{/a as}': a field can be bound 'as text' only; write ':{/a as text}'");
     refused("SELECT :{/a as text as text}",
             "parameter ':{/a as text as text}' is bound as text twice; write ':{/a as text}'");
+    becomes("SELECT :{result}, :{result?}, :{result as text}, :{result}", "SELECT ?1, ?2, ?3, ?1",
+            "of result of result? of result\"");
+    becomes("SELECT :{result:/a/b}, :{/a/b}, :{result:/a?}, :{result:json:/a:/b? as text}, :result",
+            "SELECT ?1, ?2, ?3, ?4, ?5", "of /a/b /a/b of /a? of json:/a:/b?\" /result");
+    refused("SELECT :{result:hash}", "parameter ':{result:hash}' names no field of the result; write ':{result:/id}'");
+    refused("SELECT :{results}", "parameter ':{results}' is not understood; " ELSE("results"));
     refused("SELECT :{ as text}", "parameter ':{}' names no field; write a JSON pointer, as in ':{/id}'");
     refused("SELECT :{a as text}", "parameter ':{a}' is not understood; " ELSE("a"));
 }

@@ -1,4 +1,5 @@
 /* Parts of the SQS source that need no server: which deliveries are ours, what errors mean, and messages as JSON. */
+#include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -162,6 +165,61 @@ static void errors_of_sqs_are_known(void **state)
     }
 }
 
+/* --- the server --- */
+
+static void region_and_server_follow_from_the_queue(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *queue, *region, *server;
+    } cases[] = {
+        {"https://sqs.eu-central-1.amazonaws.com/1/q", "eu-central-1", "https://sqs.eu-central-1.amazonaws.com/"},
+        {"https://eu-west-1.queue.amazonaws.com/1/q", "eu-west-1", "https://eu-west-1.queue.amazonaws.com/"},
+        {"https://sqs-fips.us-east-1.amazonaws.com/1/q", "us-east-1", "https://sqs-fips.us-east-1.amazonaws.com/"},
+        {"https://sqs.eu-west-1.api.aws/1/q", "eu-west-1", "https://sqs.eu-west-1.api.aws/"},
+        {"https://vpce-1-2.sqs.eu-west-2.vpce.amazonaws.com/1/q", "eu-west-2",
+         "https://vpce-1-2.sqs.eu-west-2.vpce.amazonaws.com/"},
+        {"http://localhost:9324/1/q", "sa-east-1", "http://localhost:9324/"}, /* the region of the environment */
+        {"q", "sa-east-1", "https://sqs.sa-east-1.amazonaws.com/"},
+    };
+    assert_int_equal(setenv("AWS_REGION", "sa-east-1", 1), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const once_spec spec = {.file = ONCE_BYTES("p.yaml")};
+        const once_sqs_spec own = {.queue = once_bytes_of(cases[i].queue)};
+        sqs_source q = {.base = {.spec = &spec}, .sqs = &own};
+        const once_aws_options options = {.region = {0}};
+        once_error err;
+        assert_int_equal(once_aws_credentials_open(&options, once_env_real(), &q.credentials, &err), ONCE_OK);
+        assert_int_equal(once__sqs_find_server(&q, &err), ONCE_OK);
+        assert_string_equal(q.region, cases[i].region);
+        assert_string_equal(q.server, cases[i].server);
+        once_aws_credentials_close(q.credentials);
+        free(q.region);
+        free(q.server);
+    }
+}
+
+static void an_endpoint_of_the_environment_must_be_a_url(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"localhost:4566", "http://", "ftp://x", "http://u:hunter2@x", "http://x?a"};
+    const once_spec spec = {.file = ONCE_BYTES("p.yaml"), .source.line = 4};
+    const once_sqs_spec own = {.queue = ONCE_BYTES("q"), .region = ONCE_BYTES("r")};
+    once_error err;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        sqs_source q = {.base = {.spec = &spec}, .sqs = &own};
+        const once_aws_options options = {.region = {0}};
+        assert_int_equal(setenv("AWS_ENDPOINT_URL_SQS", bad[i], 1), 0);
+        assert_int_equal(once_aws_credentials_open(&options, once_env_real(), &q.credentials, &err), ONCE_OK);
+        assert_int_equal(once__sqs_find_server(&q, &err), ONCE_E_CONFIG);
+        assert_true(strstr(err.text, "p.yaml:4: 'sqs': the variable AWS_ENDPOINT_URL_SQS") == err.text);
+        assert_null(strstr(err.text, "hunter2"));
+        once_aws_credentials_close(q.credentials);
+        free(q.region);
+    }
+    assert_int_equal(unsetenv("AWS_ENDPOINT_URL_SQS"), 0);
+}
+
 /* --- messages --- */
 
 static void make(const char *text, bool named, once_batch *batch, once_item *item)
@@ -224,6 +282,89 @@ static void what_is_too_long_is_cut_and_what_is_in_s3_is_told(void **state)
     once_arena_release(&batch.arena);
 }
 
+/* --- a server that does not answer --- */
+
+typedef struct mute {
+    int fd;
+    char address[40];
+    once_sqs_spec sqs;
+    once_spec spec;
+} mute;
+
+/* It refuses connections until listen() is called; then it takes them, and says nothing. */
+static void make_mute(mute *m)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    m->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(m->fd >= 0 && bind(m->fd, (struct sockaddr *)&at, len) == 0);
+    assert_int_equal(getsockname(m->fd, (struct sockaddr *)&at, &len), 0);
+    (void)snprintf(m->address, sizeof m->address, "http://127.0.0.1:%u/", (unsigned)ntohs(at.sin_port));
+    m->sqs = (once_sqs_spec){.queue = ONCE_BYTES("q"),
+                             .name = ONCE_BYTES("q"),
+                             .region = ONCE_BYTES("r"),
+                             .endpoint = once_bytes_of(m->address)};
+    m->spec = (once_spec){.file = ONCE_BYTES("file"),
+                          .message_max = 100,
+                          .batch_max = 1,
+                          .source = {.kind = &once__source_sqs, .own = &m->sqs}};
+    (void)setenv("AWS_ACCESS_KEY_ID", "id", 1);
+    (void)setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+}
+
+static bool is_asked(void *user)
+{
+    ++*(unsigned *)user;
+    return true;
+}
+
+static void assert_open_is_cancelled(const mute *m)
+{
+    unsigned asked = 0;
+    once_source *source;
+    once_error err;
+    const int rc =
+        once__sqs_ops.open(&m->spec, once_env_real(), ONCE_OPEN_RUN, (once_cancel){is_asked, &asked}, &source, &err);
+    assert_true(rc != ONCE_OK && asked > 0);
+    assert_int_equal(once_status_class(rc), ONCE_CLASS_RETRY);
+    assert_null(strstr(err.text, "no answer"));
+}
+
+/* Otherwise it would wait for the answer: a request has a time limit, and then it would go on without it. */
+static void a_stop_ends_an_open_that_waits_for_an_answer(void **state)
+{
+    mute m;
+    (void)state;
+    make_mute(&m);
+    assert_int_equal(listen(m.fd, 5), 0);
+    assert_open_is_cancelled(&m);
+    (void)unsetenv("AWS_ACCESS_KEY_ID");
+    (void)setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", m.address, 1);
+    assert_open_is_cancelled(&m);
+    (void)unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    close(m.fd);
+}
+
+static void a_stop_ends_a_fetch_that_looks_for_the_queue(void **state)
+{
+    mute m;
+    once_batch batch = {0};
+    once_fetch fetch = {.max = 1, .batch = &batch};
+    once_source *source;
+    once_error err;
+    (void)state;
+    make_mute(&m);
+    const int rc = once__sqs_ops.open(&m.spec, once_env_real(), ONCE_OPEN_RUN, (once_cancel){0}, &source, &err);
+    assert_int_equal(rc, ONCE_OK); /* it is away, and may come back */
+    assert_int_equal(listen(m.fd, 5), 0);
+    source->ops->wake(source);
+    assert_int_equal(source->ops->fetch(source, &fetch, &err), ONCE_OK);
+    assert_int_equal(batch.n, 0);
+    source->ops->close(source);
+    once_arena_release(&batch.arena);
+    close(m.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,8 +373,12 @@ int main(void)
         cmocka_unit_test(what_follows_a_lost_one_in_its_group_is_gone),
         cmocka_unit_test(all_that_are_ours_are_listed),
         cmocka_unit_test(errors_of_sqs_are_known),
+        cmocka_unit_test(region_and_server_follow_from_the_queue),
+        cmocka_unit_test(an_endpoint_of_the_environment_must_be_a_url),
         cmocka_unit_test(a_message_has_its_attributes_as_headers),
         cmocka_unit_test(what_is_too_long_is_cut_and_what_is_in_s3_is_told),
+        cmocka_unit_test(a_stop_ends_an_open_that_waits_for_an_answer),
+        cmocka_unit_test(a_stop_ends_a_fetch_that_looks_for_the_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,14 +22,19 @@ static void it_has_what_was_put_and_not_removed(void **state)
     uint32_t random = 12345;
     size_t n = 0;
     assert_null(once_table_get(&table, id_of(1)));
-    assert_false(once_table_remove(&table, id_of(1)));
+    assert_null(once_table_remove(&table, id_of(1)));
     for (int step = 0; step < STEPS; step++) {
         random = random * 1664525u + 1013904223u;
         const size_t i = (random >> 8) % IDS;
         const bool put = (random >> 28) < (step / (STEPS / 8) % 2 ? 5u : 11u); /* it grows and shrinks in turn */
         int *value = &values[i + (random >> 27) % 2 * IDS];
-        if (put) assert_true(once_table_put(&table, id_of(i), value)); /* also again, with another value */
-        else assert_int_equal(once_table_remove(&table, id_of(i)), in[i] != NULL);
+        const bool swap = put && (in[i] || 2 * table.n < table.size) && random & 1;
+        once_table_expect(&table, id_of(i));
+        if (in[i] && random & 2) assert_ptr_equal(once_table_add(&table, id_of(i), value), in[i]); /* it stays */
+        if (swap && !in[i] && random & 2) assert_null(once_table_add(&table, id_of(i), value));
+        else if (swap) assert_ptr_equal(once_table_swap(&table, id_of(i), value), in[i]);
+        else if (put) assert_true(once_table_put(&table, id_of(i), value)); /* also again, with another value */
+        else assert_ptr_equal(once_table_remove(&table, id_of(i)), in[i]);
         n += put && !in[i];
         n -= !put && in[i];
         in[i] = put ? value : NULL;

@@ -13,7 +13,7 @@
 
 #include "base/banned.h"
 
-#define BEAT_MS 1000
+#define ACK_PAUSE_MS 50 /* an ack asks the broker twice (commit.c) */
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */
 
@@ -76,9 +76,10 @@ static void connect_queues(kafka_source *k)
     rd_kafka_queue_io_event_enable(k->events, k->wake_fd, &one, sizeof one);
 }
 
-static int kafka_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
-                      once_error *err)
+static int kafka_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_cancel cancel,
+                      once_source **out, once_error *err)
 {
+    (void)cancel; /* only fetch waits for brokers */
     assert(spec->source.own && spec->message_max > 0);
     kafka_source *k = calloc(1, sizeof *k);
     if (!k) return once_no_memory(err, "for the source");
@@ -135,7 +136,9 @@ static int kafka_fetch(once_source *source, once_fetch *fetch, once_error *err)
 static void kafka_wake(once_source *source)
 {
     const uint64_t one = 1;
-    if (write(once__kafka(source)->wake_fd, &one, sizeof one) < 0) return; /* it is full: a fetch is woken anyway */
+    kafka_source *k = once__kafka(source);
+    atomic_store(&k->woken, true);
+    if (write(k->wake_fd, &one, sizeof one) < 0) return; /* it is full: a fetch is woken anyway */
 }
 
 /* --- what is known without the network ---------------------------------------------------------------------------- */
@@ -184,6 +187,7 @@ const once_source_ops once__kafka_ops = {
     .backlog = once__kafka_backlog,
     .fetch = kafka_fetch,
     .ack = once__kafka_ack,
+    .ack_pause_ms = ACK_PAUSE_MS,
     .release = once__kafka_release,
     .wake = kafka_wake,
     .lag = kafka_lag,

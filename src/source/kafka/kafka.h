@@ -124,7 +124,8 @@ typedef struct kafka_source {
     char **first_topics;
     size_t n_first_topics;
     bool listed_topics, topics_changed;
-    int wake_fd; /* an eventfd: written when a queue gets its first entry, and by wake */
+    int wake_fd;       /* an eventfd: written when a queue gets its first entry, and by wake ... */
+    atomic_bool woken; /* ... which sets this, too; any thread */
     bool revoking;
     bool was_assigned; /* there was an assignment, perhaps of no partitions */
     int64_t revoke_until_ns;

@@ -192,6 +192,7 @@ static bool make_item(kafka_source *k, const rd_kafka_message_t *m, uint32_t str
     rd_kafka_timestamp_type_t type;
     const int64_t sent_ms = rd_kafka_message_timestamp(m, &type);
     char *point = once_arena_alloc(&batch->arena, 20);
+    *out = (once_item){0};
     if (!point || !set_body(spec, m, &batch->arena, to) ||
         !once__kafka_headers(m, spec->source.named, &batch->arena, &to->headers))
         return false;
@@ -207,7 +208,8 @@ static bool make_items(kafka_source *k, size_t n, once_batch *batch)
 {
     once_bytes place = {0};
     assert(n > 0 && n <= k->messages_max);
-    batch->items = once_arena_new(&batch->arena, once_item, n);
+    /* Each is zeroed just before it is filled: a batch of them does not fit into the nearest cache. */
+    batch->items = once_arena_alloc(&batch->arena, n * sizeof *batch->items);
     if (!batch->items) return false;
     for (size_t i = 0; i < n; i++) {
         once_item *item = &batch->items[i];
@@ -245,7 +247,7 @@ int once__kafka_read(kafka_source *k, once_fetch *fetch, once_error *err)
     const bool may_wait = !fetch->rest && fetch->n_news == 0 && !once__kafka_has_ended(k);
     if (n == 0 && may_wait && wait_for_more(k, IDLE_MS)) n = take_all(k, fetch, 0);
     const int64_t until_ns = once__kafka_now_ns(k) + k->base.spec->batch_wait_ms * 1000000;
-    while (n > 0 && n < fetch->max && may_wait && !once__kafka_has_ended(k)) {
+    while (n > 0 && n < fetch->max && may_wait && !atomic_exchange(&k->woken, false) && !once__kafka_has_ended(k)) {
         const int64_t left_ms = (until_ns - once__kafka_now_ns(k)) / 1000000;
         if (left_ms <= 0 || !wait_for_more(k, left_ms)) break;
         n = take_all(k, fetch, n);

@@ -47,6 +47,8 @@ static int read_broker(rabbitmq_source *r, once_error *err)
     if (!url->password.data) url->password = ONCE_BYTES("guest");
     if (url->path.len == 0) url->path = ONCE_BYTES("/");
     if (url->port == 0) url->port = r->address.tls ? 5671 : 5672;
+    if (r->rabbitmq->login == ONCE_RABBITMQ_BY_CERTIFICATE && !r->address.tls) /* a reference can lead to any */
+        return once_fail(err, ONCE_E_CONFIG, "'login: certificate' is for amqps://; 'url' leads to an amqp:// URL");
     return ONCE_OK;
 }
 
@@ -57,6 +59,10 @@ static int read_management(rabbitmq_source *r, once_error *err)
     if (r->rabbitmq->management.value.len == 0) return ONCE_OK;
     const int rc = read_url(r, &r->rabbitmq->management, "http", &url, err);
     if (rc != ONCE_OK) return rc;
+    if (r->rabbitmq->login == ONCE_RABBITMQ_BY_CERTIFICATE && (!url.user.data || !url.password.data))
+        return once_fail(
+            err, ONCE_E_CONFIG,
+            "'management' leads to a URL without a user and a password, which 'login: certificate' has not");
     const bool secure = once__is_text(url.scheme, "https"), brackets = memchr(url.host.data, ':', url.host.len);
     once_buf base;
     once_bytes text;

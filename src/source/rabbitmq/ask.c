@@ -12,7 +12,7 @@
 
 #include "base/banned.h"
 
-#define ASK_MS 5000
+#define ASK_MS 5000  /* for `once check` */
 #define HOLD_MS 2000 /* for a run that begins */
 #define TEXT_MAX 800
 #define QUORUM_LIMIT 20 /* of a quorum queue since RabbitMQ 4, if nothing is set */
@@ -149,16 +149,14 @@ static bool is_version_4(amqp_connection_state_t connection)
            memcmp(version->value.bytes.bytes, "4.", 2) == 0;
 }
 
-static int ask_amqp(const rabbitmq_source *r, uint32_t *ready, uint32_t *consumers, bool *version_4, once_error *err)
+static int ask_amqp(const rabbitmq_source *r, int64_t ms, rabbitmq_counts *counts, bool *version_4, once_error *err)
 {
     amqp_connection_state_t connection;
-    int rc = once__rabbitmq_connect(r, false, &connection, err);
+    const int rc = once__rabbitmq_connect(r, ms, &connection, counts, err);
     if (rc != ONCE_OK) return rc;
-    rc = once__rabbitmq_declared(r, connection, ready, consumers, err);
     *version_4 = is_version_4(connection);
-    if (rc == ONCE_OK) (void)amqp_connection_close(connection, AMQP_REPLY_SUCCESS);
-    (void)amqp_destroy_connection(connection);
-    return rc;
+    once__rabbitmq_disconnect(connection, true);
+    return ONCE_OK;
 }
 
 /* Limits that are not known. */
@@ -175,14 +173,14 @@ int once__rabbitmq_ask(once_source *source, const once_facts *facts, once_source
     (void)facts;
     rabbitmq_source *r = once__rabbitmq(source);
     asking a = {.r = r, .report = report, .user = user};
-    uint32_t ready, consumers;
+    rabbitmq_counts counts;
     bool version_4;
     assert(r->purpose == ONCE_OPEN_CHECK);
     (void)snprintf(a.of, sizeof a.of, "queue '%s'", r->queue);
-    int rc = ask_amqp(r, &ready, &consumers, &version_4, err);
+    int rc = ask_amqp(r, ASK_MS, &counts, &version_4, err);
     if (rc != ONCE_OK) return rc;
-    say(&a, INFO, "has %" PRIu32 " messages ready and %" PRIu32 " consumer%s; workers share it", ready, consumers,
-        consumers == 1 ? "" : "s");
+    say(&a, INFO, "has %" PRIu32 " messages ready and %" PRIu32 " consumer%s; workers share it", counts.ready,
+        counts.consumers, counts.consumers == 1 ? "" : "s");
     once_error why;
     a.queue.consumer_timeout_ms = -1;
     if (!r->address.management) say_not_told(&a, "'management' is not set");
@@ -221,14 +219,14 @@ int once__rabbitmq_ask_hold(rabbitmq_source *r, once_error *err)
 int once__rabbitmq_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err)
 {
     rabbitmq_source *r = once__rabbitmq(source);
-    uint32_t ready, consumers;
+    rabbitmq_counts counts;
     bool version_4;
     char name[300];
     rabbitmq_queue queue = {.unacked = -1};
-    const int rc = ask_amqp(r, &ready, &consumers, &version_4, err);
+    const int rc = ask_amqp(r, ms, &counts, &version_4, err);
     if (rc != ONCE_OK) return rc;
     if (r->address.management && once__rabbitmq_queue(r, ms, &queue, NULL) != ONCE_OK) queue.unacked = -1;
-    visit(user, r->queue, ready);
+    visit(user, r->queue, counts.ready);
     (void)snprintf(name, sizeof name, "%s (delivered, not acked)", r->queue);
     if (r->address.management) visit(user, name, queue.unacked);
     return ONCE_OK;

@@ -1,4 +1,4 @@
-/* A connection: socket, login, channel, and the consumer of the queue. Each step has a time limit. */
+/* A connection: socket, login, and a channel for the queue. Each step has a time limit, and all together. */
 #include <amqp_tcp_socket.h>
 #include <assert.h>
 #include <stdio.h>
@@ -10,11 +10,25 @@
 
 #define FRAME_MAX 131072
 
-static const struct timeval limit = {.tv_sec = ONCE_RABBITMQ_ANSWER_MS / 1000};
-
-static int open_socket(const rabbitmq_source *r, amqp_connection_state_t connection, once_error *err)
+/* The next step may take so long: all of them together must end in time. */
+static struct timeval limit_of(const rabbitmq_source *r, int64_t until_ms)
 {
-    if (r->address.tls) return once__rabbitmq_open_tls(r, connection, err);
+    const int64_t left_ms = until_ms - once__rabbitmq_now_ms(r);
+    const int64_t ms = left_ms < 1 ? 1 : left_ms < ONCE_RABBITMQ_ANSWER_MS ? left_ms : ONCE_RABBITMQ_ANSWER_MS;
+    return (struct timeval){.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+}
+
+static void limit_next(const rabbitmq_source *r, amqp_connection_state_t connection, int64_t until_ms)
+{
+    const struct timeval limit = limit_of(r, until_ms);
+    (void)amqp_set_handshake_timeout(connection, &limit);
+    (void)amqp_set_rpc_timeout(connection, &limit);
+}
+
+static int open_socket(const rabbitmq_source *r, amqp_connection_state_t connection, int64_t until_ms, once_error *err)
+{
+    const struct timeval limit = limit_of(r, until_ms);
+    if (r->address.tls) return once__rabbitmq_open_tls(r, connection, &limit, err);
     const char *host = r->address.url.host.data;
     amqp_socket_t *socket = amqp_tcp_socket_new(connection); /* the connection owns it */
     if (!socket) return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
@@ -50,22 +64,29 @@ static int login(const rabbitmq_source *r, amqp_connection_state_t connection, o
         {.key = amqp_cstring_bytes("capabilities"),
          .value = {.kind = AMQP_FIELD_KIND_TABLE, .value.table = {.num_entries = 2, .entries = can}}}};
     const amqp_table_t properties = {.num_entries = sizeof entries / sizeof *entries, .entries = entries};
+    const int heartbeat_s = (int)(r->rabbitmq->heartbeat_ms / 1000);
+    const bool by_certificate = r->rabbitmq->login == ONCE_RABBITMQ_BY_CERTIFICATE;
     const amqp_rpc_reply_t reply =
-        amqp_login_with_properties(connection, url->path.data, 0, FRAME_MAX, (int)(r->rabbitmq->heartbeat_ms / 1000),
-                                   &properties, AMQP_SASL_METHOD_PLAIN, url->user.data, url->password.data);
+        by_certificate
+            ? amqp_login_with_properties(connection, url->path.data, 0, FRAME_MAX, heartbeat_s, &properties,
+                                         AMQP_SASL_METHOD_EXTERNAL, url->user.data) /* the broker does not read it */
+            : amqp_login_with_properties(connection, url->path.data, 0, FRAME_MAX, heartbeat_s, &properties,
+                                         AMQP_SASL_METHOD_PLAIN, url->user.data, url->password.data);
     if (reply.reply_type == AMQP_RESPONSE_NORMAL) return ONCE_OK;
+    if (by_certificate)
+        return once__rabbitmq_fail(err, reply, "cannot log in at '%s:%d' by certificate to the virtual host '%s'",
+                                   url->host.data, url->port, url->path.data);
     return once__rabbitmq_fail(err, reply, "cannot log in at '%s:%d' as '%s' to the virtual host '%s'", url->host.data,
                                url->port, url->user.data, url->path.data);
 }
 
-int once__rabbitmq_declared(const rabbitmq_source *r, amqp_connection_state_t connection, uint32_t *ready,
-                            uint32_t *consumers, once_error *err)
+static int declared(const rabbitmq_source *r, amqp_connection_state_t connection, rabbitmq_counts *counts,
+                    once_error *err)
 {
     const amqp_queue_declare_ok_t *ok = amqp_queue_declare(connection, ONCE_RABBITMQ_CHANNEL,
                                                            amqp_cstring_bytes(r->queue), 1, 0, 0, 0, amqp_empty_table);
     if (ok) {
-        *ready = ok->message_count;
-        *consumers = ok->consumer_count;
+        *counts = (rabbitmq_counts){.ready = ok->message_count, .consumers = ok->consumer_count};
         return ONCE_OK;
     }
     once_error why = {0};
@@ -78,32 +99,24 @@ int once__rabbitmq_declared(const rabbitmq_source *r, amqp_connection_state_t co
                      r->queue, r->address.url.path.data);
 }
 
-/* Without `exclusive`, so that workers share the queue. */
-static int consume(const rabbitmq_source *r, amqp_connection_state_t connection, once_error *err)
+int once__rabbitmq_connect(const rabbitmq_source *r, int64_t ms, amqp_connection_state_t *out, rabbitmq_counts *counts,
+                           once_error *err)
 {
-    uint32_t ready, consumers;
-    const int rc = once__rabbitmq_declared(r, connection, &ready, &consumers, err);
-    if (rc != ONCE_OK) return rc;
-    if (!amqp_basic_qos(connection, ONCE_RABBITMQ_CHANNEL, 0, r->prefetch, 0))
-        return once__rabbitmq_fail(err, amqp_get_rpc_reply(connection), "cannot set 'prefetch' (%d)", r->prefetch);
-    if (!amqp_basic_consume(connection, ONCE_RABBITMQ_CHANNEL, amqp_cstring_bytes(r->queue), amqp_empty_bytes, 0, 0, 0,
-                            amqp_empty_table))
-        return once__rabbitmq_fail(err, amqp_get_rpc_reply(connection), "cannot consume queue '%s'", r->queue);
-    return ONCE_OK;
-}
-
-int once__rabbitmq_connect(const rabbitmq_source *r, bool consumes, amqp_connection_state_t *out, once_error *err)
-{
-    assert(!consumes || r->prefetch > 0);
+    assert(r->prefetch > 0);
+    const int64_t until_ms = once__rabbitmq_now_ms(r) + ms;
     amqp_connection_state_t connection = amqp_new_connection();
     if (!connection) return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
-    (void)amqp_set_handshake_timeout(connection, &limit);
-    (void)amqp_set_rpc_timeout(connection, &limit);
-    int rc = open_socket(r, connection, err);
+    int rc = open_socket(r, connection, until_ms, err);
+    limit_next(r, connection, until_ms);
     if (rc == ONCE_OK) rc = login(r, connection, err);
+    limit_next(r, connection, until_ms);
     if (rc == ONCE_OK && !amqp_channel_open(connection, ONCE_RABBITMQ_CHANNEL))
         rc = once__rabbitmq_fail(err, amqp_get_rpc_reply(connection), "cannot open a channel");
-    if (rc == ONCE_OK && consumes) rc = consume(r, connection, err);
+    limit_next(r, connection, until_ms);
+    if (rc == ONCE_OK) rc = declared(r, connection, counts, err);
+    limit_next(r, connection, until_ms);
+    if (rc == ONCE_OK && !amqp_basic_qos(connection, ONCE_RABBITMQ_CHANNEL, 0, r->prefetch, 0))
+        rc = once__rabbitmq_fail(err, amqp_get_rpc_reply(connection), "cannot set 'prefetch' (%d)", r->prefetch);
     if (rc == ONCE_OK) *out = connection;
     else (void)amqp_destroy_connection(connection);
     return rc;

@@ -58,14 +58,15 @@ static void put_real(once_buf *out, double value, int digits)
     once_buf_puts(out, text + after);
 }
 
-/* As text, because its scale is part of it. */
+/* As text, because its scale is part of it. AMQP's number is signed, librabbitmq's is not. */
 static void put_decimal(once_buf *out, amqp_decimal_t value)
 {
     char digits[300] = "";
     const size_t scale = value.decimals;
-    (void)snprintf(digits, sizeof digits, "%0*" PRIu32, (int)scale + 1, value.value);
+    const int64_t number = (int32_t)value.value;
+    (void)snprintf(digits, sizeof digits, "%0*" PRId64, (int)scale + 1, number < 0 ? -number : number);
     const size_t whole = strlen(digits) - scale;
-    once_buf_printf(out, "\"%.*s%s%s\"", (int)whole, digits, scale ? "." : "", digits + whole);
+    once_buf_printf(out, "\"%s%.*s%s%s\"", number < 0 ? "-" : "", (int)whole, digits, scale ? "." : "", digits + whole);
 }
 
 static bool put_table(once_buf *out, const amqp_table_t *table, bool own, int depth);

@@ -18,30 +18,16 @@
 
 #define IDLE_MS 100
 #define BEAT_MAX_MS 2000
-#define CLOSE_MS 2000
-#define PAUSE_MIN_MS 100 /* after a connection that failed */
-#define PAUSE_MAX_MS 5000
 #define HEADERS_MAX ((size_t)1 << 30) /* bytes of their JSON text: more than a frame can have */
 #define PREFETCH_MAX 4096             /* without `prefetch` */
 #define PREFETCH_MIN 16
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */
 
-/* Closes a connection in order, so that the broker handles the acks before it gives back the rest. */
-static void close_connection(amqp_connection_state_t connection, bool in_order)
-{
-    const struct timeval limit = {.tv_sec = CLOSE_MS / 1000};
-    if (in_order) {
-        (void)amqp_set_rpc_timeout(connection, &limit);
-        (void)amqp_connection_close(connection, AMQP_REPLY_SUCCESS);
-    }
-    (void)amqp_destroy_connection(connection);
-}
-
 static void rabbitmq_close(once_source *source)
 {
     rabbitmq_source *r = once__rabbitmq(source);
-    if (r->connection) close_connection(r->connection, !r->broken);
+    if (r->connection) once__rabbitmq_disconnect(r->connection, !r->broken);
     once__rabbitmq_forget(r);
     once__rabbitmq_tags_free(&r->tags);
     once_buf_release(&r->text);
@@ -68,9 +54,10 @@ static uint16_t prefetch_of(const once_spec *spec, uint32_t written)
     return (uint16_t)(written ? written : all);
 }
 
-static int rabbitmq_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
-                         once_error *err)
+static int rabbitmq_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_cancel cancel,
+                         once_source **out, once_error *err)
 {
+    (void)cancel; /* only fetch waits for the broker */
     assert(spec->source.own && spec->message_max > 0 && purpose != ONCE_OPEN_LOOK);
     rabbitmq_source *r = calloc(1, sizeof *r);
     if (!r) return once_no_memory(err, "for the source");
@@ -80,6 +67,7 @@ static int rabbitmq_open(const once_spec *spec, const once_env *env, once_source
     r->prefetch = prefetch_of(spec, r->rabbitmq->prefetch);
     r->hold_ms = r->rabbitmq->consumer_timeout_ms;
     r->fd = -1;
+    atomic_init(&r->ready, -1);
     r->waiting_end = &r->waiting;
     once_buf_init(&r->text, HEADERS_MAX);
     pthread_mutex_init(&r->lock, NULL);
@@ -91,7 +79,16 @@ static int rabbitmq_open(const once_spec *spec, const once_env *env, once_source
     return rc;
 }
 
-/* --- the stream --------------------------------------------------------------------------------------------------- */
+/* --- fetch -------------------------------------------------------------------------------------------------------- */
+
+bool once__rabbitmq_wait(rabbitmq_source *r, int64_t ms)
+{
+    struct pollfd fds[2] = {{.fd = r->wake_fd, .events = POLLIN}, {.fd = r->fd, .events = POLLIN}};
+    uint64_t count;
+    const int ready = poll(fds, 2, (int)ms);
+    const bool woken = ready > 0 && fds[0].revents && read(r->wake_fd, &count, sizeof count) > 0;
+    return ready > 0 && !woken && fds[1].revents;
+}
 
 static rabbitmq_state state_of(rabbitmq_source *r)
 {
@@ -101,96 +98,7 @@ static rabbitmq_state state_of(rabbitmq_source *r)
     return state;
 }
 
-/* False: out of memory. */
-static bool report(once_fetch *fetch, once_stream_change change, int64_t expires_ms)
-{
-    assert(fetch->n_news == 0);
-    fetch->news = once_arena_new(&fetch->batch->arena, once_stream_news, 1);
-    if (!fetch->news) return false;
-    fetch->news[0] = (once_stream_news){.change = change, .expires_ms = expires_ms};
-    fetch->n_news = 1;
-    return true;
-}
-
-/* Deliveries are extended often enough that each is asked for between half and three quarters of its time. */
-static int64_t expires_ms(const rabbitmq_source *r) { return r->hold_ms == ONCE_FOREVER ? 0 : r->hold_ms / 4; }
-
-static int try_join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
-{
-    amqp_connection_state_t connection;
-    int rc = once__rabbitmq_connect(r, true, &connection, err);
-    if (rc == ONCE_OK) {
-        rc = once__rabbitmq_ask_hold(r, err);
-        if (rc != ONCE_OK) close_connection(connection, true);
-    }
-    if (rc == ONCE_OK && !report(fetch, ONCE_STREAM_ASSIGNED, expires_ms(r))) {
-        close_connection(connection, true);
-        rc = once_no_memory(err, "for a batch");
-    }
-    if (rc != ONCE_OK) return rc;
-    pthread_mutex_lock(&r->lock);
-    assert(r->state == RABBITMQ_APART && !r->connection);
-    r->connection = connection;
-    r->fd = amqp_get_sockfd(connection);
-    r->state = RABBITMQ_OURS;
-    r->before += r->last_tag;
-    r->last_tag = 0;
-    pthread_mutex_unlock(&r->lock);
-    once_log(ONCE_LOG_INFO, "rabbitmq_connected", "consumes queue '%s' at '%s:%d'", r->queue, r->address.url.host.data,
-             r->address.url.port);
-    return ONCE_OK;
-}
-
-/* A try may block for seconds. Between two of them fetches return at once, so that a run can stop. */
-static int join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
-{
-    if (once__rabbitmq_now_ms(r) >= r->again_ms) {
-        const int rc = try_join(r, fetch, &r->apart);
-        r->pause_ms = rc == ONCE_OK ? 0 : r->pause_ms == 0 ? PAUSE_MIN_MS : 2 * r->pause_ms;
-        if (r->pause_ms > PAUSE_MAX_MS) r->pause_ms = PAUSE_MAX_MS;
-        r->again_ms = once__rabbitmq_now_ms(r) + r->pause_ms;
-        if (rc == ONCE_OK) return rc;
-    }
-    return once_fail(err, r->apart.status, "%s", r->apart.text);
-}
-
-/* The connection is broken: whatever was not acked goes to any consumer. */
-static int lose(rabbitmq_source *r, once_fetch *fetch, once_error *err)
-{
-    if (!report(fetch, ONCE_STREAM_LOST, 0)) return once_no_memory(err, "for a batch");
-    pthread_mutex_lock(&r->lock);
-    const bool ours = r->state == RABBITMQ_OURS;
-    const size_t open = r->tags.open;
-    const once_error why = r->why;
-    if (ours) r->state = RABBITMQ_LOST;
-    const amqp_connection_state_t connection = r->connection;
-    r->connection = NULL;
-    r->fd = -1;
-    r->broken = false;
-    once__rabbitmq_tags_clear(&r->tags);
-    pthread_mutex_unlock(&r->lock);
-    close_connection(connection, false);
-    once__rabbitmq_forget(r);
-    if (!ours) fetch->n_news = 0;                                          /* it was released meanwhile */
-    if (once_status_class(why.status) == ONCE_CLASS_USAGE) r->ended = why; /* of no use to try again */
-    once_log(ONCE_LOG_WARN, "rabbitmq_lost", "%s; %zu message%s not acked and will be delivered again", why.text, open,
-             open == 1 ? " was" : "s were");
-    return ONCE_OK;
-}
-
-/* --- fetch -------------------------------------------------------------------------------------------------------- */
-
-/* Until a frame comes, wake is called, or the time is over. True: it was a frame alone. */
-static bool wait_for_frames(rabbitmq_source *r, int64_t ms)
-{
-    struct pollfd fds[2] = {{.fd = r->wake_fd, .events = POLLIN}, {.fd = r->fd, .events = POLLIN}};
-    uint64_t count;
-    const int ready = poll(fds, 2, (int)ms);
-    const bool woken = ready > 0 && fds[0].revents && read(r->wake_fd, &count, sizeof count) > 0;
-    return ready > 0 && !woken && fds[1].revents;
-}
-
-static bool is_broken(rabbitmq_source *r)
+bool once__rabbitmq_is_broken(rabbitmq_source *r)
 {
     pthread_mutex_lock(&r->lock);
     const bool broken = r->broken;
@@ -212,7 +120,7 @@ static void wait_for_batch(rabbitmq_source *r, const once_fetch *fetch)
     const int64_t until_ms = once__rabbitmq_now_ms(r) + r->base.spec->batch_wait_ms;
     while (r->n_waiting > 0 && r->n_waiting < fetch->max && can_come(r)) {
         const int64_t left_ms = until_ms - once__rabbitmq_now_ms(r);
-        if (left_ms <= 0 || !wait_for_frames(r, left_ms)) return;
+        if (left_ms <= 0 || !once__rabbitmq_wait(r, left_ms)) return;
         once__rabbitmq_receive(r);
     }
 }
@@ -259,6 +167,9 @@ static int hand_out(rabbitmq_source *r, size_t max, once_batch *batch, once_erro
 
 static bool is_paused(const once_fetch *fetch) { return fetch->n_paused > 0 && fetch->paused[0] == 0; }
 
+/* Before it is known that this is no stream, a message that may be of one is not given. */
+static bool can_give(const rabbitmq_source *r) { return r->question.answered || !r->offset_seen; }
+
 static int rabbitmq_fetch(once_source *source, once_fetch *fetch, once_error *err)
 {
     rabbitmq_source *r = once__rabbitmq(source);
@@ -268,17 +179,19 @@ static int rabbitmq_fetch(once_source *source, once_fetch *fetch, once_error *er
     fetch->batch->n = 0;
     if (r->ended.status != ONCE_OK) return once_fail(err, r->ended.status, "%s", r->ended.text);
     const rabbitmq_state state = state_of(r);
-    if (state == RABBITMQ_APART && !fetch->rest) return join(r, fetch, err);
+    if (state == RABBITMQ_APART && !fetch->rest) return once__rabbitmq_join(r, fetch, err);
     if (state != RABBITMQ_OURS) {
-        if (may_wait) (void)wait_for_frames(r, IDLE_MS);
+        if (may_wait) (void)once__rabbitmq_wait(r, IDLE_MS);
         return ONCE_OK;
     }
     once__rabbitmq_receive(r);
-    if (may_wait && (r->n_waiting == 0 || !may_give) && !is_broken(r) && wait_for_frames(r, IDLE_MS))
+    once__rabbitmq_count(r);
+    if (may_wait && !(may_give && r->n_waiting > 0 && can_give(r)) && !once__rabbitmq_is_broken(r) &&
+        once__rabbitmq_wait(r, IDLE_MS))
         once__rabbitmq_receive(r);
     if (may_give && may_wait) wait_for_batch(r, fetch);
-    if (is_broken(r)) return lose(r, fetch, err);
-    return may_give ? hand_out(r, fetch->max, fetch->batch, err) : ONCE_OK;
+    if (once__rabbitmq_is_broken(r)) return once__rabbitmq_lose(r, fetch, err);
+    return may_give && can_give(r) ? hand_out(r, fetch->max, fetch->batch, err) : ONCE_OK;
 }
 
 static void rabbitmq_wake(once_source *source)
@@ -290,13 +203,6 @@ static void rabbitmq_wake(once_source *source)
 /* --- what is known without the network ---------------------------------------------------------------------------- */
 
 static unsigned rabbitmq_bits(const once_source *source) { return source->spec->source.bits | ONCE_SOURCE_REDELIVERS; }
-
-/* The broker does not tell a consumer how much is left. */
-static int64_t rabbitmq_lag(once_source *source, uint32_t stream)
-{
-    (void)source, (void)stream;
-    return -1;
-}
 
 static const char *rabbitmq_stream_name(once_source *source, uint32_t stream)
 {
@@ -321,7 +227,8 @@ const once_source_ops once__rabbitmq_ops = {
     .extend = once__rabbitmq_extend,
     .release = once__rabbitmq_release,
     .wake = rabbitmq_wake,
-    .lag = rabbitmq_lag,
+    .lag = once__rabbitmq_lag,
+    .lag_parts = once__rabbitmq_lag_parts,
     .stream_name = rabbitmq_stream_name,
     .beat_ms = rabbitmq_beat_ms,
 };

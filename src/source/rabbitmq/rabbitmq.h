@@ -1,9 +1,9 @@
 /* Inside of the RabbitMQ source: one struct, and the functions that its files call of each other.
  *
- * A worker has one connection with one channel and one consumer (connect.c). The queue is its only stream, number 0. A
- * message that is not acked belongs to the connection: when that breaks, the broker gives the message to any consumer.
- * So the stream is lost with the connection, and assigned anew with the next one. States, with the thread that sets
- * them (all under `lock`):
+ * A worker has one connection with one channel and one consumer (connect.c, join.c). The queue is its only stream,
+ * number 0. A message that is not acked belongs to the connection: when that breaks, the broker gives the message to
+ * any consumer. So the stream is lost with the connection, and assigned anew with the next one. States, with the thread
+ * that sets them (all under `lock`):
  *
  *   APART -> OURS    fetch    connected, and reported as ASSIGNED
  *   OURS  -> LOST    fetch    the connection broke, the broker closed the channel or cancelled the consumer; reported
@@ -25,6 +25,7 @@
 
 #include <amqp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/buf.h"
 #include "source/rabbitmq/tags.h"
@@ -55,6 +56,19 @@ typedef struct rabbitmq_address {
     const char *management_user, *management_password;
 } rabbitmq_address;
 
+typedef struct rabbitmq_counts {
+    uint32_t ready, consumers;
+} rabbitmq_counts;
+
+/* How many messages there are: asked again and again in the channel of the consumer (count.c). */
+typedef struct rabbitmq_question {
+    int64_t next_ms;        /* when it is asked again */
+    int64_t asked_ms;       /* when it was asked; 0: it is answered */
+    int64_t heard_ms;       /* when something came in the channel */
+    bool answered;          /* there was an answer, and the last one is ... */
+    rabbitmq_counts counts; /* no consumer, while we are one: it is a stream, or a quorum queue without a leader */
+} rabbitmq_question;
+
 typedef struct rabbitmq_source {
     once_source base;
     const once_rabbitmq_spec *rabbitmq;
@@ -76,9 +90,17 @@ typedef struct rabbitmq_source {
     bool broken;                        /* the connection cannot be used, because ...; under lock */
     once_error why;
 
-    int64_t pause_ms, again_ms; /* after a connection that failed: nothing is tried before, and fetches fail at once */
-    once_error apart;           /* why it failed */
+    /* Connections (join.c). */
+    int64_t joined_ms;          /* when the last one was made */
+    bool confirmed;             /* the broker has confirmed its consumer */
+    int64_t pause_ms, again_ms; /* none is tried before */
+    once_error apart;           /* why the last try failed: fetches fail until the next one. ONCE_OK: it did not */
     once_error ended;           /* its status is not ONCE_OK: nothing is fetched any more */
+
+    rabbitmq_question question; /* of this connection */
+    bool offset_seen;           /* a message of it had the header of a stream */
+    /* When the broker answered last: messages in the queue (-1: not known), and those here that are not acked. */
+    _Atomic int64_t ready, here;
 
     bool in_message;               /* a message is being received: */
     amqp_basic_deliver_t *deliver; /* its first frame came; in the memory of the connection */
@@ -98,16 +120,29 @@ static inline int64_t once__rabbitmq_now_ms(const rabbitmq_source *r)
 /* address.c: reads the references. */
 int once__rabbitmq_address(rabbitmq_source *r, once_error *err);
 
-/* connect.c. `consume`: as a consumer of the queue; otherwise only a channel is open. The caller destroys it. */
-int once__rabbitmq_connect(const rabbitmq_source *r, bool consume, amqp_connection_state_t *out, once_error *err);
-/* How many messages are ready and how many consumers there are. ONCE_E_MISSING: there is no such queue. */
-int once__rabbitmq_declared(const rabbitmq_source *r, amqp_connection_state_t connection, uint32_t *ready,
-                            uint32_t *consumers, once_error *err);
+/* connect.c. A connection with a channel, made within `ms`, and what the queue counts. The caller disconnects it.
+ * ONCE_E_MISSING: there is no such queue. */
+int once__rabbitmq_connect(const rabbitmq_source *r, int64_t ms, amqp_connection_state_t *out, rabbitmq_counts *counts,
+                           once_error *err);
+/* join.c. `in_order`: the broker handles the acks before it gives back the rest. */
+void once__rabbitmq_disconnect(amqp_connection_state_t connection, bool in_order);
+/* Consumes the queue, if it is time to try. Reports ASSIGNED. */
+int once__rabbitmq_join(rabbitmq_source *r, once_fetch *fetch, once_error *err);
+/* The connection is broken: whatever was not acked goes to any consumer. Reports LOST. */
+int once__rabbitmq_lose(rabbitmq_source *r, once_fetch *fetch, once_error *err);
+/* rabbitmq.c. Until a frame comes, wake is called, or the time is over. True: it was a frame alone. */
+bool once__rabbitmq_wait(rabbitmq_source *r, int64_t ms);
+bool once__rabbitmq_is_broken(rabbitmq_source *r);
+/* count.c: asks how many messages there are, if it is time to, without waiting. If no answer comes, the connection is
+ * given up, unless it would take back messages from handlers. */
+void once__rabbitmq_count(rabbitmq_source *r);
+void once__rabbitmq_counted(rabbitmq_source *r, rabbitmq_counts counts); /* an answer came. With the lock */
 /* ask.c: takes over a limit of the queue that is shorter than the pipeline file says. ONCE_E_CONFIG: it is a stream. If
  * nobody can be asked, the pipeline file counts. */
 int once__rabbitmq_ask_hold(rabbitmq_source *r, once_error *err);
-/* tls.c: makes the socket of a connection, and connects it. */
-int once__rabbitmq_open_tls(const rabbitmq_source *r, amqp_connection_state_t connection, once_error *err);
+/* tls.c: makes the socket of a connection, and connects it within the limit. */
+int once__rabbitmq_open_tls(const rabbitmq_source *r, amqp_connection_state_t connection, const struct timeval *limit,
+                            once_error *err);
 
 /* errors.c: what an answer or a status of the library means, with what was done in front. */
 int once__rabbitmq_fail(once_error *err, amqp_rpc_reply_t reply, const char *format, ...)
@@ -129,12 +164,14 @@ bool once__rabbitmq_headers(rabbitmq_source *r, const amqp_basic_deliver_t *deli
 /* The value of a header in a table; NULL: it has none. */
 const amqp_field_value_t *once__rabbitmq_header(const amqp_table_t *table, const char *name);
 
-/* ack.c, ask.c: functions of once_source_ops. */
+/* ack.c, ask.c, count.c: functions of once_source_ops. */
 int once__rabbitmq_ack(once_source *source, once_receipt *list, size_t n, once_error *err);
 int once__rabbitmq_extend(once_source *source, once_receipt *list, size_t n, once_error *err);
 int once__rabbitmq_release(once_source *source, uint32_t stream, once_error *err);
 int once__rabbitmq_ask(once_source *source, const once_facts *facts, once_source_report *report, void *user,
                        once_error *err);
+int64_t once__rabbitmq_lag(once_source *source, uint32_t stream);
+void once__rabbitmq_lag_parts(once_source *source, uint32_t stream, char out[ONCE_LAG_PARTS]);
 int once__rabbitmq_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
 
 extern const once_source_ops once__rabbitmq_ops;

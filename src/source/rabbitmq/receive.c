@@ -32,6 +32,10 @@ void once__rabbitmq_forget(rabbitmq_source *r)
     r->n_waiting = 0;
 }
 
+#define SECONDS_MAX 100000000000 /* in the year 5138 */
+#define TAG_MAX ((uint64_t)1 << 48)
+#define OUT_OF_TURN "the broker sent a frame out of turn"
+
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
 static bool fail(rabbitmq_source *r, int status, const char *text)
@@ -59,22 +63,46 @@ static bool finish(rabbitmq_source *r)
     return true;
 }
 
-/* AMQP's timestamp is in seconds; one that is out of range is none. */
+/* AMQP's timestamp is in seconds. Many producers write milliseconds; as seconds they would be thousands of years ahead,
+ * and the message would be remembered for that long. One that is out of range is none. */
 static int64_t sent_ms(const amqp_basic_properties_t *p)
 {
-    if (!(p->_flags & AMQP_BASIC_TIMESTAMP_FLAG) || p->timestamp > (uint64_t)INT64_MAX / 1000) return ONCE_NO_TIME;
-    return (int64_t)p->timestamp * 1000;
+    if (!(p->_flags & AMQP_BASIC_TIMESTAMP_FLAG) || p->timestamp > SECONDS_MAX * 1000) return ONCE_NO_TIME;
+    return (int64_t)p->timestamp * (p->timestamp > SECONDS_MAX ? 1 : 1000);
+}
+
+/* Tags grow. One that is out of range would be that of a later connection (rabbitmq.h). */
+static bool on_deliver(rabbitmq_source *r, amqp_basic_deliver_t *deliver)
+{
+    if (r->in_message || deliver->delivery_tag <= r->last_tag || deliver->delivery_tag > TAG_MAX)
+        return fail(r, ONCE_E_UNAVAILABLE, OUT_OF_TURN);
+    r->in_message = true;
+    r->deliver = deliver;
+    return true;
+}
+
+/* A message has the header of a stream. It may have kept it on its way from a stream to this queue, but a stream counts
+ * no consumers, although we are one. Neither does a quorum queue without a leader, which counts no messages then: the
+ * next connection asks it again. False: it is no queue. */
+static bool is_queue(rabbitmq_source *r)
+{
+    const rabbitmq_counts *counts = &r->question.counts;
+    if (counts->consumers > 0) return true;
+    if (counts->ready == 0) return fail(r, ONCE_E_UNAVAILABLE, "it may be a stream, and must be asked again");
+    return fail(r, ONCE_E_CONFIG, "it is a stream, from which an ack removes nothing; use a classic or quorum queue");
 }
 
 static bool on_header(rabbitmq_source *r, const amqp_frame_t *frame)
 {
     const amqp_basic_properties_t *p = frame->payload.properties.decoded;
     const uint64_t size = frame->payload.properties.body_size;
-    if (!r->in_message || r->part) return fail(r, ONCE_E_UNAVAILABLE, "a frame came out of turn");
+    if (!r->in_message || r->part || frame->payload.properties.class_id != AMQP_BASIC_CLASS)
+        return fail(r, ONCE_E_UNAVAILABLE, OUT_OF_TURN);
     const bool has_table = p->_flags & AMQP_BASIC_HEADERS_FLAG;
-    if (has_table && once__rabbitmq_header(&p->headers, "x-stream-offset"))
-        return fail(r, ONCE_E_CONFIG,
-                    "it is a stream, from which an ack removes nothing; use a classic or quorum queue");
+    if (has_table && once__rabbitmq_header(&p->headers, "x-stream-offset")) {
+        r->offset_seen = true;
+        if (r->question.answered && !is_queue(r)) return false;
+    }
     if (!once__rabbitmq_headers(r, r->deliver, p)) return fail(r, ONCE_E_NOMEM, "out of memory for a message");
     const size_t max = r->base.spec->message_max, room = size < max ? (size_t)size : max;
     rabbitmq_message *m = malloc(sizeof *m + r->text.len + room);
@@ -90,7 +118,7 @@ static bool on_header(rabbitmq_source *r, const amqp_frame_t *frame)
 static bool on_body(rabbitmq_source *r, amqp_bytes_t bytes)
 {
     rabbitmq_message *m = r->part;
-    if (!m || bytes.len > r->left) return fail(r, ONCE_E_UNAVAILABLE, "a frame came out of turn");
+    if (!m || bytes.len > r->left) return fail(r, ONCE_E_UNAVAILABLE, OUT_OF_TURN);
     const size_t max = r->base.spec->message_max, room = max - m->body_len;
     const size_t len = bytes.len < room ? bytes.len : room;
     if (len) memcpy(m->bytes + m->headers_len + m->body_len, bytes.bytes, len);
@@ -109,14 +137,23 @@ static bool on_close(rabbitmq_source *r, uint16_t code, amqp_bytes_t text, const
     return false;
 }
 
+static bool on_counts(rabbitmq_source *r, const amqp_queue_declare_ok_t *ok)
+{
+    const bool first = !r->question.answered;
+    once__rabbitmq_counted(r, (rabbitmq_counts){.ready = ok->message_count, .consumers = ok->consumer_count});
+    return !first || !r->offset_seen || is_queue(r);
+}
+
 static bool on_method(rabbitmq_source *r, const amqp_method_t *m)
 {
     switch (m->id) {
-    case AMQP_BASIC_DELIVER_METHOD:
-        if (r->in_message) return fail(r, ONCE_E_UNAVAILABLE, "a frame came out of turn");
-        r->in_message = true;
-        r->deliver = m->decoded;
+    case AMQP_BASIC_DELIVER_METHOD: return on_deliver(r, m->decoded);
+    case AMQP_BASIC_CONSUME_OK_METHOD:
+        r->confirmed = true;
+        once_log(ONCE_LOG_INFO, "rabbitmq_connected", "consumes queue '%s' at '%s:%d'", r->queue,
+                 r->address.url.host.data, r->address.url.port);
         return true;
+    case AMQP_QUEUE_DECLARE_OK_METHOD: return on_counts(r, m->decoded);
     case AMQP_BASIC_CANCEL_METHOD:
         return fail(r, ONCE_E_UNAVAILABLE,
                     "the broker cancelled the consumer; the queue was deleted, or its node or leader went away");
@@ -173,10 +210,11 @@ static bool take_frame(rabbitmq_source *r)
 
 void once__rabbitmq_receive(rabbitmq_source *r)
 {
-    bool more = true;
-    while (more) {
+    size_t n = 0;
+    for (bool more = true; more; n += more) {
         pthread_mutex_lock(&r->lock);
         more = take_frame(r);
         pthread_mutex_unlock(&r->lock);
     }
+    if (n) r->question.heard_ms = once__rabbitmq_now_ms(r);
 }

@@ -62,10 +62,10 @@ static bool verify_name(SSL_CTX *context, const char *host)
     return X509_VERIFY_PARAM_set1_host(rules, host, 0) == 1;
 }
 
-int once__rabbitmq_open_tls(const rabbitmq_source *r, amqp_connection_state_t connection, once_error *err)
+int once__rabbitmq_open_tls(const rabbitmq_source *r, amqp_connection_state_t connection, const struct timeval *limit,
+                            once_error *err)
 {
     const char *host = r->address.url.host.data;
-    const struct timeval limit = {.tv_sec = ONCE_RABBITMQ_ANSWER_MS / 1000};
     int reason = X509_V_OK;
     amqp_socket_t *socket = amqp_ssl_socket_new(connection); /* the connection owns it */
     if (!socket) return once_fail(err, ONCE_E_NOMEM, "out of memory for a TLS connection");
@@ -78,7 +78,7 @@ int once__rabbitmq_open_tls(const rabbitmq_source *r, amqp_connection_state_t co
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, on_verified);
     amqp_ssl_socket_set_verify_peer(socket, 1);
     amqp_ssl_socket_set_verify_hostname(socket, 0); /* the handshake has verified it */
-    const int status = amqp_socket_open_noblock(socket, host, r->address.url.port, &limit);
+    const int status = amqp_socket_open_noblock(socket, host, r->address.url.port, limit);
     SSL_CTX_set_app_data(context, NULL);
     if (reason != X509_V_OK)
         return once_fail(err, ONCE_E_DENIED, "the certificate of '%s:%d' is not accepted: %s", host,

@@ -1,4 +1,4 @@
-/* What `once check` and `once status` ask the queue: its limits, its dead-letter queue, how many messages it has. */
+/* What `once check` asks the queue: its limits, and its dead-letter queue. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -41,23 +41,9 @@ static void tell_limit(const asking *a, once_source_limit limit, const char *set
 
 /* --- attributes --------------------------------------------------------------------------------------------------- */
 
-/* A whole number, written as a text or as a number; -1: none. */
-static int64_t number_of(once_json_value value, once_arena *arena)
-{
-    once_bytes text;
-    int64_t number = 0;
-    if (once_json_int64(value, &number)) return number < 0 ? -1 : number;
-    if (!once_json_string(value, arena, &text) || text.len == 0 || text.len > 15) return -1;
-    for (size_t i = 0; i < text.len; i++) {
-        if (text.data[i] < '0' || text.data[i] > '9') return -1;
-        number = number * 10 + (text.data[i] - '0');
-    }
-    return number;
-}
-
 static int64_t attribute(asking *a, const char *name)
 {
-    return number_of(once_json_member(&a->json, a->attributes, once_bytes_of(name)), &a->arena);
+    return once__sqs_number(once_json_member(&a->json, a->attributes, once_bytes_of(name)), &a->arena);
 }
 
 static bool is_true(asking *a, const char *name)
@@ -114,7 +100,7 @@ static policy read_policy(asking *a)
     if (once__sqs_text(&a->json, a->attributes, "RedrivePolicy", &a->arena, &text) &&
         once_json_parse(&json, text, NULL, NULL) == ONCE_OK) {
         const once_json_value root = once_json_root(&json);
-        p.deliveries = number_of(once_json_member(&json, root, ONCE_BYTES("maxReceiveCount")), &a->arena);
+        p.deliveries = once__sqs_number(once_json_member(&json, root, ONCE_BYTES("maxReceiveCount")), &a->arena);
         char copy[300] = "";
         if (once__sqs_text(&json, root, "deadLetterTargetArn", &a->arena, &arn) && arn.len < sizeof copy)
             memcpy(copy, arn.data, arn.len);
@@ -224,30 +210,6 @@ int once__sqs_report(once_source *source, const once_facts *facts, once_source_r
     } else {
         tell_limit(&a, ONCE_LIMIT_RETENTION, "MessageRetentionPeriod", -1, why.text);
         tell_limit(&a, ONCE_LIMIT_DELIVERIES, "maxReceiveCount", -1, "the same");
-    }
-    end(&a);
-    return rc;
-}
-
-/* --- for `once status` -------------------------------------------------------------------------------------------- */
-
-int once__sqs_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err)
-{
-    static const struct {
-        const char *attribute, *is;
-    } counts[] = {{"ApproximateNumberOfMessages", ""},
-                  {"ApproximateNumberOfMessagesNotVisible", " (in flight)"},
-                  {"ApproximateNumberOfMessagesDelayed", " (delayed)"}};
-    sqs_source *q = once__sqs(source);
-    asking a;
-    int rc = once__sqs_find_queue(q, err);
-    if (rc != ONCE_OK) return rc;
-    begin(&a, q, NULL, NULL);
-    rc = ask_attributes(&a, once_bytes_of(q->url), ms, err);
-    for (size_t i = 0; i < sizeof counts / sizeof *counts && rc == ONCE_OK; i++) {
-        char name[200];
-        (void)snprintf(name, sizeof name, "%.*s%s", (int)q->sqs->name.len, q->sqs->name.data, counts[i].is);
-        visit(user, name, attribute(&a, counts[i].attribute));
     }
     end(&a);
     return rc;

@@ -151,7 +151,7 @@ static void read_answer(batching *b, once_bytes text)
     once_arena_release(&arena);
 }
 
-/* The request whose entries were from `from` on, ten at most, has ended. */
+/* A request has ended. With the queue all messages are gone, which is said when the others have ended, too. */
 static void read_end(batching *b, const sqs_call *call)
 {
     if (call->fault == SQS_FINE) read_answer(b, once_buf_bytes(&call->answer));
@@ -198,7 +198,6 @@ int once__sqs_do(sqs_batcher *batcher, sqs_deed deed, once_receipt *list, size_t
         }
         if (once__sqs_now_ns(b.q) < until_ns || !is_out(batcher)) continue;
         for (size_t i = 0; i < ONCE_SQS_BATCHES; i++) once__sqs_cancel(&batcher->client, &batcher->calls[i]);
-        batcher->client.broken_ns = once__sqs_now_ns(b.q);
         batcher->client.broken_ns = once__sqs_now_ns(b.q);
         fail(&b, ONCE_E_UNAVAILABLE, "SQS did not answer in time");
     }

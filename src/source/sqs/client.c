@@ -67,7 +67,7 @@ static size_t take_header(char *data, size_t size, size_t n, void *user)
     return len;
 }
 
-/* "once" and its version; set once for each handle. */
+/* What is the same for all requests. */
 static bool set_up(const sqs_client *client, sqs_call *call)
 {
     if (call->easy) return true;
@@ -78,6 +78,8 @@ static bool set_up(const sqs_client *client, sqs_call *call)
 #define SET(option, value)                                                                                             \
     if (rc == CURLE_OK) rc = curl_easy_setopt(call->easy, option, value)
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
+    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    SET(CURLOPT_PATH_AS_IS, 1L); /* what was signed is what is sent */
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_USERAGENT, "once/" ONCE_BUILD_VERSION);
@@ -250,7 +252,14 @@ sqs_call *once__sqs_ended(sqs_client *client)
 int once__sqs_ask(sqs_client *client, sqs_call *call, int64_t timeout_ms, once_error *err)
 {
     if (once__sqs_send(client, call, timeout_ms))
-        while (!once__sqs_ended(client) || call->out) once__sqs_turn(client, 100);
+        while (!once__sqs_ended(client) || call->out) {
+            if (once__sqs_gives_up(client->q)) {
+                once__sqs_cancel(client, call);
+                (void)fail(call, SQS_NO_ANSWER, ONCE_E_UNAVAILABLE, "stopped while waiting for an answer");
+                break;
+            }
+            once__sqs_turn(client, 100);
+        }
     if (call->fault == SQS_FINE) return ONCE_OK;
     if (err) *err = call->error;
     return call->error.status;

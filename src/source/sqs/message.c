@@ -21,6 +21,19 @@ bool once__sqs_text(const once_json *json, once_json_value in, const char *name,
     return once_json_string(once_json_member(json, in, once_bytes_of(name)), arena, out);
 }
 
+int64_t once__sqs_number(once_json_value value, once_arena *arena)
+{
+    once_bytes text;
+    int64_t number = 0;
+    if (once_json_int64(value, &number)) return number < 0 ? -1 : number;
+    if (!once_json_string(value, arena, &text) || text.len == 0 || text.len > 15) return -1;
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9') return -1;
+        number = number * 10 + (text.data[i] - '0');
+    }
+    return number;
+}
+
 bool once__sqs_read_messages(const once_json *json, once_json_value *out, size_t *n)
 {
     const once_json_value root = once_json_root(json);
@@ -148,10 +161,6 @@ static bool copy_text(const once_json *json, once_json_value message, const char
                       once_bytes *out)
 {
     const once_json_value value = once_json_member(json, message, once_bytes_of(name));
-    if (value.type == ONCE_JSON_ABSENT) {
-        *out = ONCE_BYTES("");
-        return true;
-    }
     return once_json_string(value, arena, out) && (value.escaped || once_arena_copy(arena, *out, out));
 }
 

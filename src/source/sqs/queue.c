@@ -23,18 +23,24 @@ static once_bytes host_of(once_bytes url)
 
 static bool is_url(once_bytes text) { return memmem(text.data, text.len, "://", 3) != NULL; }
 
-/* "eu-central-1" of sqs.eu-central-1.amazonaws.com, eu-central-1.queue.amazonaws.com and
- * vpce-1-2.sqs.eu-central-1.vpce.amazonaws.com; empty: the host is none of AWS. */
+/* "eu-central-1" of sqs.eu-central-1.amazonaws.com, sqs-fips.eu-central-1.amazonaws.com, sqs.eu-central-1.api.aws,
+ * eu-central-1.queue.amazonaws.com and vpce-1-2.sqs.eu-central-1.vpce.amazonaws.com; empty: the host is none of AWS. */
 static once_bytes region_of(once_bytes host)
 {
-    static const once_bytes sqs = ONCE_BYTES("sqs."), queue = ONCE_BYTES(".queue.amazonaws.com");
-    if (!memmem(host.data, host.len, ".amazonaws.com", 14)) return (once_bytes){0};
+    static const once_bytes services[] = {ONCE_BYTES("sqs."), ONCE_BYTES("sqs-fips.")};
+    static const once_bytes queue = ONCE_BYTES(".queue.amazonaws.com");
+    const char *end = host.data + host.len;
+    if (!memmem(host.data, host.len, ".amazonaws.com", 14) && !memmem(host.data, host.len, ".api.aws", 8))
+        return (once_bytes){0};
     const char *old = memmem(host.data, host.len, queue.data, queue.len);
     if (old) return (once_bytes){host.data, (size_t)(old - host.data)};
-    const char *at = memmem(host.data, host.len, sqs.data, sqs.len);
-    const char *from = at ? at + sqs.len : NULL, *end = host.data + host.len;
-    const char *dot = from ? memchr(from, '.', (size_t)(end - from)) : NULL;
-    return dot ? (once_bytes){from, (size_t)(dot - from)} : (once_bytes){0};
+    for (size_t i = 0; i < sizeof services / sizeof *services; i++) {
+        const char *at = memmem(host.data, host.len, services[i].data, services[i].len);
+        const char *from = at ? at + services[i].len : NULL;
+        const char *dot = from ? memchr(from, '.', (size_t)(end - from)) : NULL;
+        if (dot) return (once_bytes){from, (size_t)(dot - from)};
+    }
+    return (once_bytes){0};
 }
 
 static int find_region(sqs_source *q, once_error *err)
@@ -71,9 +77,22 @@ static bool make_server(sqs_source *q, once_buf *out)
     return !out->failed;
 }
 
+/* What the pipeline file says was checked when it was read. */
+static int check_environment(const sqs_source *q, once_error *err)
+{
+    const char *set = q->sqs->endpoint.len ? NULL : once_aws_endpoint("SQS");
+    const once_bytes file = q->base.spec->file;
+    if (!set || once_sqs_is_plain_url(once_bytes_of(set))) return ONCE_OK;
+    return once_fail(err, ONCE_E_CONFIG,
+                     "%.*s:%d: 'sqs': the variable AWS_ENDPOINT_URL_SQS or AWS_ENDPOINT_URL must be a URL without a "
+                     "password, as in 'http://localhost:9324'; correct it, or add 'endpoint'",
+                     (int)file.len, file.data, q->base.spec->source.line);
+}
+
 int once__sqs_find_server(sqs_source *q, once_error *err)
 {
-    const int rc = find_region(q, err);
+    int rc = find_region(q, err);
+    if (rc == ONCE_OK) rc = check_environment(q, err);
     if (rc != ONCE_OK) return rc;
     once_buf server;
     once_buf_init(&server, 4096);
@@ -95,7 +114,7 @@ static char *place_of(const char *url)
     return strndup(at, (size_t)(end - at));
 }
 
-static int ask_url(sqs_source *q, sqs_call *call, once_error *err)
+static int ask_url(sqs_source *q, sqs_call *call, int64_t ms, once_error *err)
 {
     const once_bytes queue = q->sqs->queue;
     once_json json;
@@ -109,7 +128,7 @@ static int ask_url(sqs_source *q, sqs_call *call, once_error *err)
     once_buf_puts(&call->body, "{\"QueueName\":");
     once_buf_json(&call->body, queue);
     once_buf_puts(&call->body, "}");
-    int rc = once__sqs_ask(&q->aside->client, call, ONCE_SQS_CALL_MS, err);
+    int rc = once__sqs_ask(&q->aside->client, call, ms, err);
     if (rc != ONCE_OK) return rc;
     once_json_init(&json);
     if (once_json_parse(&json, once_buf_bytes(&call->answer), NULL, NULL) == ONCE_OK &&
@@ -153,13 +172,18 @@ static int ask_visibility(sqs_source *q, sqs_call *call, int64_t *out, once_erro
     return ONCE_OK;
 }
 
+int once__sqs_find_url(sqs_source *q, int64_t ms, once_error *err)
+{
+    const int rc = q->url ? ONCE_OK : ask_url(q, &q->aside->calls[0], ms, err);
+    if (rc == ONCE_OK && !q->place && !(q->place = place_of(q->url))) return once_no_memory(err, "for the queue");
+    return rc;
+}
+
 int once__sqs_find_queue(sqs_source *q, once_error *err)
 {
-    sqs_call *call = &q->aside->calls[0];
     int64_t visibility_ms = 0;
-    int rc = q->url ? ONCE_OK : ask_url(q, call, err);
-    if (rc == ONCE_OK && !q->place && !(q->place = place_of(q->url))) rc = once_no_memory(err, "for the queue");
-    if (rc == ONCE_OK) rc = ask_visibility(q, call, &visibility_ms, err);
+    int rc = once__sqs_find_url(q, ONCE_SQS_CALL_MS, err);
+    if (rc == ONCE_OK) rc = ask_visibility(q, &q->aside->calls[0], &visibility_ms, err);
     if (rc == ONCE_OK) atomic_store(&q->visibility_ms, visibility_ms);
     return rc;
 }

@@ -55,6 +55,9 @@ static sqs_page *pop_page(sqs_source *q)
     return page;
 }
 
+#define HANDLE_MAX                                                                                                     \
+    ((size_t)16 << 10) /* ten of them, escaped, fit into a request; those of SQS have some hundred bytes */
+
 /* Puts one message into the table of deliveries. False: it lacks something, or memory is out; it comes again. */
 static bool note_delivery(sqs_source *q, sqs_page *page, once_json_value message, once_arena *arena)
 {
@@ -62,7 +65,7 @@ static bool note_delivery(sqs_source *q, sqs_page *page, once_json_value message
     const once_json_value attributes = once_json_member(json, message, ONCE_BYTES("Attributes"));
     once_bytes id, handle, body, group = {0};
     if (!once__sqs_text(json, message, "MessageId", arena, &id) || id.len == 0 ||
-        !once__sqs_text(json, message, "ReceiptHandle", arena, &handle) || handle.len == 0 ||
+        !once__sqs_text(json, message, "ReceiptHandle", arena, &handle) || handle.len == 0 || handle.len > HANDLE_MAX ||
         !once__sqs_text(json, message, "Body", arena, &body))
         return false;
     if (q->sqs->fifo) (void)once__sqs_text(json, attributes, "MessageGroupId", arena, &group);
@@ -73,14 +76,16 @@ static bool note_delivery(sqs_source *q, sqs_page *page, once_json_value message
     return true;
 }
 
-/* The messages of an answer become a page. Returns how many there are, or -1: the answer cannot be used. */
-static int take_page(sqs_source *q, once_buf *text)
+/* The messages of an answer that can be used become a page; *taken: how many they are. False: there is something else
+ * in the answer. */
+static bool take_page(sqs_source *q, once_buf *text, size_t *taken)
 {
     once_json_value messages[ONCE_SQS_TEN];
     once_arena arena = {0};
     size_t n = 0;
     sqs_page *page = new_page(q);
-    if (!page) return -1;
+    *taken = 0;
+    if (!page) return false;
     const once_buf swapped = page->text;
     page->text = *text;
     *text = swapped;
@@ -89,6 +94,7 @@ static int take_page(sqs_source *q, once_buf *text)
                       once__sqs_read_messages(&page->json, messages, &n);
     for (size_t i = 0; i < n && good; i++) (void)note_delivery(q, page, messages[i], &arena);
     once_arena_release(&arena);
+    *taken = page->n;
     if (page->n) {
         *q->last = page;
         q->last = &page->next;
@@ -96,7 +102,7 @@ static int take_page(sqs_source *q, once_buf *text)
     } else {
         drop_page(q, page);
     }
-    return good && page->n == n ? (int)n : -1;
+    return good && *taken == n;
 }
 
 /* --- polls -------------------------------------------------------------------------------------------------------- */
@@ -154,12 +160,16 @@ static void poll_ended(sqs_source *q, sqs_poll *poll)
     once_error why = poll->call.error;
     if (poll->call.fault != SQS_NO_ANSWER) poll->attempt[0] = '\0';
     if (poll->call.fault == SQS_FINE) {
-        const int n = take_page(q, &poll->call.answer);
-        if (n >= 0) {
-            receive_worked(q, (size_t)n);
+        size_t n;
+        if (take_page(q, &poll->call.answer, &n)) {
+            receive_worked(q, n);
             return;
         }
-        (void)once_fail(&why, ONCE_E_UNAVAILABLE, "ReceiveMessage: the answer of '%s' cannot be used", q->server);
+        (void)once_fail(&why, ONCE_E_UNAVAILABLE,
+                        "ReceiveMessage: the answer of '%s' cannot be used: it is cut or no JSON, or a message in it "
+                        "has no MessageId, ReceiptHandle or Body",
+                        q->server);
+        if (n) once_log(ONCE_LOG_WARN, "sqs_unusable", "%s", why.text); /* a fetch that has messages has not failed */
     }
     receive_failed(q, poll->call.fault, &why);
 }
@@ -194,8 +204,10 @@ static void begin_polls(sqs_source *q, size_t max)
 static void serve(sqs_source *q, int64_t ms)
 {
     once__sqs_turn(&q->polls, ms);
-    for (sqs_call *call; (call = once__sqs_ended(&q->polls));)
-        poll_ended(q, (sqs_poll *)((char *)call - offsetof(sqs_poll, call)));
+    for (sqs_call *call; (call = once__sqs_ended(&q->polls));) {
+        if (call == &q->counting.call) once__sqs_counted(q);
+        else poll_ended(q, (sqs_poll *)((char *)call - offsetof(sqs_poll, call)));
+    }
 }
 
 /* A receive that was just sent is answered soon if the queue has messages. */
@@ -216,6 +228,7 @@ void once__sqs_end_polls(sqs_source *q)
         if (poll->call.out && poll->ends_ns > q->unheard_ns) q->unheard_ns = poll->ends_ns;
         once__sqs_call_release(&q->polls, &poll->call);
     }
+    once__sqs_call_release(&q->polls, &q->counting.call);
     while (q->first) drop_page(q, pop_page(q));
     for (sqs_page *page; (page = q->spare);) {
         q->spare = page->next;
@@ -244,28 +257,45 @@ static void extend_page(sqs_source *q, sqs_page *page, int64_t ms)
     else once_log(ONCE_LOG_DEBUG, "sqs_not_extended", "%s", err.text);
 }
 
-/* Extends what has waited for a third of its time, and drops what is no longer ours: it comes again. */
-static void keep_pages(sqs_source *q)
+/* What is no longer ours comes again. */
+static void drop_stale(sqs_source *q)
 {
-    const int64_t visibility_ms = atomic_load(&q->visibility_ms), now_ns = once__sqs_now_ns(q);
-    for (sqs_page *page = q->first; page && now_ns - page->fresh_ns > visibility_ms * NS / 3; page = page->next)
-        if (is_fresh(q, page)) extend_page(q, page, visibility_ms / 6 < 1000 ? 1000 : ONCE_SQS_CALL_MS);
-    while (q->first && !is_fresh(q, q->first)) {
-        sqs_page *page = pop_page(q);
+    sqs_page **at = &q->first;
+    while (*at) {
+        sqs_page *page = *at;
+        if (is_fresh(q, page)) {
+            at = &page->next;
+            continue;
+        }
+        *at = page->next;
         for (; left_of(page); page->given++, q->held--) once__sqs_forget(&q->deliveries, page->numbers[page->given]);
         drop_page(q, page);
     }
+    q->last = at;
+}
+
+/* Extends what has waited for a third of its time. Pages are in the order in which they came, and not in that of their
+ * time: one that was extended is fresher than those behind it. */
+static void keep_pages(sqs_source *q)
+{
+    const int64_t visibility_ms = atomic_load(&q->visibility_ms), now_ns = once__sqs_now_ns(q);
+    for (sqs_page *page = q->first; page; page = page->next)
+        if (now_ns - page->fresh_ns > visibility_ms * NS / 3 && is_fresh(q, page))
+            extend_page(q, page, visibility_ms / 6 < 1000 ? 1000 : ONCE_SQS_CALL_MS);
+    drop_stale(q);
 }
 
 /* --- fetch -------------------------------------------------------------------------------------------------------- */
 
-/* Hands out what is there. False: out of memory; what was not handed out stays. */
+/* Hands out what is there, once in a fetch. False: out of memory; what was not handed out stays. */
 static bool hand_out(sqs_source *q, once_fetch *fetch)
 {
     once_batch *batch = fetch->batch;
     once_bytes place;
-    if (!q->first || batch->n == fetch->max) return true;
-    if (!batch->items) batch->items = once_arena_new(&batch->arena, once_item, fetch->max);
+    assert(batch->n == 0);
+    if (!q->first) return true;
+    /* No larger than needed: there may be many batches of a few messages. */
+    batch->items = once_arena_new(&batch->arena, once_item, q->held < fetch->max ? q->held : fetch->max);
     if (!batch->items || !once_arena_copy(&batch->arena, once_bytes_of(q->place), &place)) return false;
     while (q->first && batch->n < fetch->max) {
         sqs_page *page = q->first;
@@ -288,19 +318,17 @@ static bool hand_out(sqs_source *q, once_fetch *fetch)
 
 static bool is_paused(const once_fetch *fetch) { return fetch->n_paused > 0 && fetch->paused[0] == 0; }
 
-/* Waits for the first message, then for the rest of the batch. False: out of memory. */
-static bool wait_for_messages(sqs_source *q, once_fetch *fetch)
+/* Waits for the first message, then for the rest of the batch. */
+static void wait_for_messages(sqs_source *q, size_t max)
 {
-    const int64_t more_ns = q->base.spec->batch_wait_ms * NS;
     int64_t until_ns = once__sqs_now_ns(q) + IDLE_MS * NS;
-    for (;;) {
-        const size_t before = fetch->batch->n;
-        if (!hand_out(q, fetch)) return false;
-        if (before == 0 && fetch->batch->n > 0) until_ns = once__sqs_now_ns(q) + more_ns;
-        begin_polls(q, fetch->max);
+    for (bool some = false;;) {
+        if (!some && q->held > 0) until_ns = once__sqs_now_ns(q) + q->base.spec->batch_wait_ms * NS;
+        some = q->held > 0;
+        begin_polls(q, max);
         const int64_t now_ns = once__sqs_now_ns(q);
-        if (fetch->batch->n == fetch->max || now_ns >= until_ns || atomic_exchange(&q->woken, false)) return true;
-        if (q->failure.status != ONCE_OK && polls_out(q) == 0) return true;
+        if (q->held >= max || now_ns >= until_ns || atomic_exchange(&q->woken, false)) return;
+        if (q->failure.status != ONCE_OK && polls_out(q) == 0) return;
         serve(q, (until_ns - now_ns + NS - 1) / NS);
     }
 }
@@ -328,13 +356,15 @@ int once__sqs_fetch(once_source *source, once_fetch *fetch, once_error *err)
     if (!atomic_load(&q->visibility_ms)) {
         if (!wants || fetch->rest) return ONCE_OK;
         const int rc = once__sqs_find_queue(q, err);
-        if (rc != ONCE_OK) return rc;
+        if (rc != ONCE_OK) return atomic_exchange(&q->woken, false) ? ONCE_OK : rc;
     }
     if (!tell(q, fetch)) return once_no_memory(err, "for a batch");
+    once__sqs_count(q);
     serve(q, 0);
     keep_pages(q);
-    bool ok = true;
-    if (wants) ok = fetch->rest ? hand_out(q, fetch) : wait_for_messages(q, fetch);
+    if (wants && !fetch->rest) wait_for_messages(q, fetch->max);
+    const bool ok = !wants || hand_out(q, fetch);
+    if (wants && !fetch->rest) begin_polls(q, fetch->max); /* they go on until the next fetch */
     if (!ok && fetch->batch->n == 0 && fetch->n_news == 0) return once_no_memory(err, "for a batch");
     if (fetch->batch->n == 0 && fetch->n_news == 0 && q->failure.status != ONCE_OK) {
         if (err) *err = q->failure;

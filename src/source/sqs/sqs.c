@@ -49,12 +49,18 @@ static void sqs_close(once_source *source)
     curl_global_cleanup();
 }
 
-static bool is_closing(void *user) { return atomic_load(&((sqs_source *)user)->closing); }
+static bool is_ending(void *user)
+{
+    const sqs_source *q = user;
+    return atomic_load(&q->closing) || once_cancelled(&q->opening);
+}
+
+bool once__sqs_gives_up(sqs_source *q) { return atomic_load(&q->woken) || is_ending(q); }
 
 static int open_credentials(sqs_source *q, once_error *err)
 {
     const once_aws_options options = {
-        .profile = q->sqs->profile, .region = q->sqs->region, .cancel = {.asked = is_closing, .user = q}};
+        .profile = q->sqs->profile, .region = q->sqs->region, .cancel = {.asked = is_ending, .user = q}};
     const int rc = once_aws_credentials_open(&options, q->base.env, &q->credentials, err);
     return rc == ONCE_OK ? once__sqs_find_server(q, err) : rc;
 }
@@ -70,25 +76,26 @@ static int open_clients(sqs_source *q, once_error *err)
     q->parallel = 1;
     int rc = open_batcher(q, &q->aside, err);
     if (rc == ONCE_OK) rc = open_batcher(q, &q->acks, err);
-    if (rc == ONCE_OK) rc = once__sqs_client_open(&q->polls, q, (long)n, err);
+    if (rc == ONCE_OK) rc = once__sqs_client_open(&q->polls, q, (long)n + 1, err); /* and one to count */
     return rc;
 }
 
-/* A queue that does not exist, or that may not be read, is said at once. A server that is away is waited for. */
+/* A queue that does not exist, or that may not be read, is said at once. A server that is away is waited for, by
+ * fetch. */
 static int look_for_queue(sqs_source *q, once_error *err)
 {
     once_error why;
     const int rc = once__sqs_find_queue(q, &why);
     if (rc == ONCE_OK) return rc;
-    if (once_status_class(rc) == ONCE_CLASS_RETRY) {
+    if (once_status_class(rc) == ONCE_CLASS_RETRY && !once_cancelled(&q->opening)) {
         once_log(ONCE_LOG_WARN, "sqs_not_reached", "%s", why.text);
         return ONCE_OK;
     }
     return once_fail(err, rc, "%s", why.text);
 }
 
-static int sqs_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
-                    once_error *err)
+static int sqs_open(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_cancel cancel,
+                    once_source **out, once_error *err)
 {
     assert(spec->source.own && spec->message_max > 0);
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return once_no_memory(err, "for libcurl");
@@ -100,11 +107,14 @@ static int sqs_open(const once_spec *spec, const once_env *env, once_source_purp
     q->base = (once_source){.ops = &once__sqs_ops, .spec = spec, .env = env};
     q->sqs = once_sqs_of(&spec->source);
     q->purpose = purpose;
+    q->opening = cancel;
     q->last = &q->first;
     once__sqs_deliveries_init(&q->deliveries);
+    once__sqs_counting_init(&q->counting);
     int rc = open_credentials(q, err);
     if (rc == ONCE_OK) rc = open_clients(q, err);
     if (rc == ONCE_OK && purpose == ONCE_OPEN_RUN) rc = look_for_queue(q, err);
+    q->opening = (once_cancel){0};
     if (rc == ONCE_OK) *out = &q->base;
     else sqs_close(&q->base);
     return rc;
@@ -143,12 +153,6 @@ static void sqs_wake(once_source *source)
     (void)curl_multi_wakeup(q->polls.multi);
 }
 
-static int64_t sqs_lag(once_source *source, uint32_t stream)
-{
-    (void)source, (void)stream;
-    return -1;
-}
-
 static const char *sqs_stream_name(once_source *source, uint32_t stream)
 {
     const sqs_source *q = once__sqs(source);
@@ -172,7 +176,8 @@ const once_source_ops once__sqs_ops = {
     .ack = sqs_ack,
     .extend = sqs_extend,
     .wake = sqs_wake,
-    .lag = sqs_lag,
+    .lag = once__sqs_lag,
+    .lag_parts = once__sqs_lag_parts,
     .stream_name = sqs_stream_name,
     .beat_ms = sqs_beat_ms,
 };

@@ -86,7 +86,8 @@ void once__sqs_turn(sqs_client *client, int64_t ms);
 sqs_call *once__sqs_ended(sqs_client *client);
 void once__sqs_cancel(sqs_client *client, sqs_call *call); /* one that is out, or not */
 void once__sqs_call_release(sqs_client *client, sqs_call *call);
-/* Sends it and waits for its end; no other call of the client may be out. ONCE_OK: the answer is FINE. */
+/* Sends it and waits for its end, or until the run is stopped; no other call of the client may be out. ONCE_OK: the
+ * answer is FINE. Not for the thread of ack, which works on after a stop. */
 int once__sqs_ask(sqs_client *client, sqs_call *call, int64_t timeout_ms, once_error *err);
 
 /* faults.c: what a status of HTTP and the body of an answer mean; writes the error. */
@@ -180,15 +181,36 @@ bool once__sqs_make_item(const sqs_source *q, const once_json *json, once_json_v
 bool once__sqs_read_messages(const once_json *json, once_json_value *out, size_t *n);
 /* A member that is a text; false: it is none, or memory is out. */
 bool once__sqs_text(const once_json *json, once_json_value in, const char *name, once_arena *arena, once_bytes *out);
+/* A whole number, written as a text or as a number; -1: none. */
+int64_t once__sqs_number(once_json_value value, once_arena *arena);
 
 /* --- the queue (queue.c, ask.c) ----------------------------------------------------------------------------------- */
 
 /* Where requests go, and the region to sign for. */
 int once__sqs_find_server(sqs_source *q, once_error *err);
-/* The URL of the queue and its visibility timeout. */
+/* The URL of the queue, within about `ms`. */
+int once__sqs_find_url(sqs_source *q, int64_t ms, once_error *err);
+/* The same, and its visibility timeout. */
 int once__sqs_find_queue(sqs_source *q, once_error *err);
 int once__sqs_report(once_source *source, const once_facts *facts, once_source_report *report, void *user,
                      once_error *err);
+
+/* --- how many messages it has (counts.c) -------------------------------------------------------------------------- */
+
+#define ONCE_SQS_COUNTS 3 /* ready, in flight, delayed */
+
+typedef struct sqs_counting {
+    sqs_call call;
+    int64_t again_ns;                   /* it is not asked before */
+    _Atomic int64_t looked_ns;          /* when somebody last looked; 0: never; any thread */
+    _Atomic int64_t n[ONCE_SQS_COUNTS]; /* -1: not known; any thread */
+} sqs_counting;
+
+void once__sqs_counting_init(sqs_counting *c);
+void once__sqs_count(sqs_source *q);   /* asks by the client `polls`, if it is time to */
+void once__sqs_counted(sqs_source *q); /* the call has ended */
+int64_t once__sqs_lag(once_source *source, uint32_t stream);
+void once__sqs_lag_parts(once_source *source, uint32_t stream, char out[ONCE_LAG_PARTS]);
 int once__sqs_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
 
 /* --- the source (sqs.c) ------------------------------------------------------------------------------------------- */
@@ -197,6 +219,7 @@ struct sqs_source {
     once_source base;
     const once_sqs_spec *sqs;
     once_source_purpose purpose;
+    once_cancel opening; /* while it is opened */
     /* Set once, before other threads look at them: */
     once_aws_credentials *credentials;
     char *server, *region;         /* "https://sqs.eu-central-1.amazonaws.com/"; "eu-central-1" */
@@ -213,15 +236,19 @@ struct sqs_source {
     uint32_t n_receivers, parallel;  /* all; how many may be out now: more while answers are full */
     sqs_page *first, **last, *spare; /* pages in the order in which they came; unused ones */
     size_t held;                     /* messages in them */
-    int64_t unheard_ns;              /* until then the server may answer a receive that was given up; close */
-    bool told;                       /* the machine knows how long a delivery stays ours */
-    int64_t again_ns;                /* no receive begins before */
-    unsigned fails;                  /* receives that failed one after the other */
-    once_error failure;              /* status ONCE_OK: receives work */
+    sqs_counting counting;
+    int64_t unheard_ns; /* until then the server may answer a receive that was given up; close */
+    bool told;          /* the machine knows how long a delivery stays ours */
+    int64_t again_ns;   /* no receive begins before */
+    unsigned fails;     /* receives that failed one after the other */
+    once_error failure; /* status ONCE_OK: receives work */
 };
 
 static inline sqs_source *once__sqs(once_source *source) { return (sqs_source *)source; }
 static inline int64_t once__sqs_now_ns(const sqs_source *q) { return once_env_mono_ns(q->base.env); }
+
+/* Nobody needs the answer that the thread of fetch, or open, waits for: the run is stopped. */
+bool once__sqs_gives_up(sqs_source *q);
 
 extern const once_source_ops once__sqs_ops;
 

@@ -171,19 +171,31 @@ int once__pair_keep(once_storage *storage, once_entry_pair *at, int changed, onc
 
 /* --- answers --- */
 
+static bool own(once_arena *arena, once_bytes *words)
+{
+    if (words->len) return once_arena_copy(arena, *words, words);
+    *words = (once_bytes){0};
+    return true;
+}
+
+static const once_first *copy_first(once_arena *arena, const once_entry *entry)
+{
+    once_first *first = once_arena_alloc(arena, sizeof *first);
+    if (!first) return NULL;
+    *first = (once_first){entry->at, entry->seen_ms, entry->who, entry->message.body, entry->fields};
+    const bool owned = own(arena, &first->at.place) && own(arena, &first->at.point) && own(arena, &first->who) &&
+                       own(arena, &first->body);
+    return owned ? first : NULL;
+}
+
 /* Copies the texts of a decision, and the entry that a conflict met, so that they outlive the transaction. */
 int once__own_words(const once_entry *entry, once_decision *decision, once_arena *arena, once_error *err)
 {
-    once_first *first = &decision->first;
-    if (decision->answer == ONCE_ANSWER_CONFLICT && !decision->lane)
-        *first = (once_first){entry->at, entry->seen_ms, entry->who, entry->message.body};
-    once_bytes *const owned[] = {&decision->result, &decision->reason, &decision->before, &first->at.place,
-                                 &first->at.point,  &first->who,       &first->body};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
-        if (owned[i]->len == 0) *owned[i] = (once_bytes){0};
-        else if (!once_arena_copy(arena, *owned[i], owned[i])) return once_no_memory(err, "for what is answered");
-    }
-    return ONCE_OK;
+    const bool met = decision->answer == ONCE_ANSWER_CONFLICT && !decision->lane;
+    if (met) decision->first = copy_first(arena, entry);
+    const bool owned = (!met || decision->first) && own(arena, &decision->result) && own(arena, &decision->reason) &&
+                       own(arena, &decision->before);
+    return owned ? ONCE_OK : once_no_memory(err, "for what is answered");
 }
 
 /* Sets whose attempt lapsed, for logs. */

@@ -7,6 +7,12 @@
 
 #include "base/banned.h"
 
+/* A message that runs without a claim leaves its entry absent, so there need not be one in memory. */
+static bool claims_nothing(const once_storage *storage, const once_request *request)
+{
+    return request->unclaimed && storage->ops->has_none && storage->ops->has_none(storage, request->id);
+}
+
 int once__verb_claim(once_backend *store, const once_request *const *requests, size_t n, once_decision *out,
                      once_arena *arena, once_error *err)
 {
@@ -14,10 +20,17 @@ int once__verb_claim(once_backend *store, const once_request *const *requests, s
     int rc = once__verb_begin_for(storage, true, requests, n, ONCE_FOR_CLAIM, err);
     if (rc != ONCE_OK) return rc;
     once_entry_pair at; /* shared by all entries, because it is large */
+    once_entry absent = {0};
     once_replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         assert(!once_hash_is_zero(requests[i]->id) &&
                !once_hash_is_zero(requests[i]->token)); /* a message without a key is buried, not claimed */
+        if (claims_nothing(storage, requests[i])) {
+            const int unchanged = once_entry_claim(&absent, NULL, requests[i], storage->now_ms, &out[i]);
+            assert(unchanged == ONCE_UNCHANGED);
+            (void)unchanged;
+            continue;
+        }
         rc = once__pair_take(storage, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_claim(at.entry, at.lane, requests[i], storage->now_ms, &out[i]);

@@ -23,27 +23,36 @@ static bool is_behind(const once_entry *e, once_due_mark mark)
     return before((ranked){mark.due_ms, mark.id}, (ranked){e->due_ms, e->id});
 }
 
-/* Finds one entry after the other, each by a search through all. */
+static int compare_due(const void *x, const void *y)
+{
+    const once_entry *a = *(const once_entry *const *)x, *b = *(const once_entry *const *)y;
+    return a->due_ms != b->due_ms ? (a->due_ms < b->due_ms ? -1 : 1) : once_hash_compare(a->id, b->id);
+}
+
+/* Sorts what is due behind the mark, and goes through it. */
 int once__mem_due_of_operations(once_storage *storage, once_bytes consumer, int64_t now_ms, once_due_search *search,
                                 once_hash *out, size_t *n, once_error *err)
 {
     const once_mem *m = once__mem_of(storage);
     assert(m->open && search->max > 0 && search->read_max > 0);
-    (void)err;
+    const once_entry **due = calloc(m->slots.n + 1, sizeof *due);
+    if (!due) return once_no_memory(err, "in the memory store");
+    size_t found = 0;
+    for (size_t i = 0; i < m->slots.n; i++) {
+        const once_entry *e = m->slots.at[i].record ? &m->slots.at[i].record->entry : NULL;
+        if (!e || !once_bytes_equal(e->scope.consumer, consumer) || !once_entry_may_be_taken(e, now_ms)) continue;
+        if (is_behind(e, search->from)) due[found++] = e;
+    }
+    qsort(due, found, sizeof *due, compare_due);
     *n = 0;
     for (search->read = 0; search->read < search->read_max && *n < search->max; search->read++) {
-        const once_entry *first = NULL;
-        for (size_t i = 0; i < m->slots.n; i++) {
-            const once_entry *e = m->slots.at[i].record ? &m->slots.at[i].record->entry : NULL;
-            if (!e || !once_bytes_equal(e->scope.consumer, consumer) || !once_entry_may_be_taken(e, now_ms)) continue;
-            if (!is_behind(e, search->from)) continue;
-            if (!first || is_behind(first, (once_due_mark){e->due_ms, e->id})) first = e;
-        }
-        search->end = !first;
-        if (!first) break;
-        search->from = (once_due_mark){first->due_ms, first->id};
-        if (once__due_search_matches(search, first->scope.operation)) out[(*n)++] = first->id;
+        search->end = search->read == found;
+        if (search->end) break;
+        const once_entry *e = due[search->read];
+        search->from = (once_due_mark){e->due_ms, e->id};
+        if (once__due_search_matches(search, e->scope.operation)) out[(*n)++] = e->id;
     }
+    free(due);
     return ONCE_OK;
 }
 

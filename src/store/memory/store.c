@@ -128,6 +128,12 @@ static int mem_load(once_storage *storage, once_hash id, once_entry **out, once_
     return ONCE_OK;
 }
 
+static bool mem_has_none(const once_storage *storage, once_hash id)
+{
+    const once_mem *m = (const once_mem *)storage;
+    return !once_table_get(&m->by_id, id);
+}
+
 static int mem_save(once_storage *storage, once_entry *entry, once_error *err)
 {
     once_mem *m = once__mem_of(storage);
@@ -157,6 +163,7 @@ static const once_storage_ops memory_storage = {
     .commit = mem_commit,
     .rollback = mem_rollback,
     .load = mem_load,
+    .has_none = mem_has_none,
     .save = mem_save,
     .lane = once__mem_lane,
     .save_lane = once__mem_save_lane,

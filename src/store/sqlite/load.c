@@ -218,6 +218,13 @@ static once_slot *slot_new(once_sqlite *q, once_hash id)
     return once_table_put(&q->slots, slot->entry.id, slot) ? slot : NULL;
 }
 
+bool once__live_has_none(const once_storage *storage, once_hash id)
+{
+    const once_sqlite *q = (const once_sqlite *)storage;
+    return q->live.known && !once__live_filter_may_have(&q->live, id) && once__settled_has_none(q->settled) &&
+           !once_table_get(&q->slots, id);
+}
+
 int once__live_prefetch(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                         once_error *err)
 {
@@ -228,8 +235,11 @@ int once__live_prefetch(once_storage *storage, const once_request *const *reques
     once_slot **fresh = once_arena_alloc(&q->arena, n * sizeof *fresh);
     if (!fresh) return once_no_memory(err, "for a batch");
     size_t count = 0;
+    const int rc = q->live.known ? ONCE_OK : once__live_filter_build(q, err);
+    if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < n; i++) {
         if (once_table_get(&q->slots, requests[i]->id)) continue;
+        if (requests[i]->unclaimed && once__live_has_none(storage, requests[i]->id)) continue;
         if (!(fresh[count++] = slot_new(q, requests[i]->id))) return once_no_memory(err, "for a batch");
     }
     return load_slots(q, fresh, count, err);

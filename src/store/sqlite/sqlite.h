@@ -145,6 +145,7 @@ static inline once_sqlite *once__sqlite_of(once_storage *storage) { return (once
 int once__live_prefetch(once_storage *storage, const once_request *const *requests, size_t n, once_purpose purpose,
                         once_error *err);
 int once__live_load(once_storage *storage, once_hash id, once_entry **out, once_error *err);
+bool once__live_has_none(const once_storage *storage, once_hash id);
 int once__live_save(once_storage *storage, once_entry *entry, once_error *err);
 int once__live_lane(once_storage *storage, once_hash lane, once_hash except, once_lane *out, once_error *err);
 int once__live_save_lane(once_storage *storage, once_hash lane, const once_lane *kept, once_error *err);

@@ -23,6 +23,7 @@ static const once_storage_ops sqlite_storage = {
     .rollback = once__sqlite_store_rollback,
     .prefetch = once__live_prefetch,
     .load = once__live_load,
+    .has_none = once__live_has_none,
     .save = once__live_save,
     .lane = once__live_lane,
     .save_lane = once__live_save_lane,

@@ -20,10 +20,10 @@ static int open_effect(struct once_runner *runner, const once_handler_spec *hand
     return say(err, "the module's effect was opened");
 }
 
-static int open_source(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_source **out,
-                       once_error *err)
+static int open_source(const once_spec *spec, const once_env *env, once_source_purpose purpose, once_cancel cancel,
+                       once_source **out, once_error *err)
 {
-    (void)spec, (void)env, (void)purpose, (void)out;
+    (void)spec, (void)env, (void)purpose, (void)cancel, (void)out;
     return say(err, "the module's source was opened");
 }
 

@@ -1,0 +1,236 @@
+/* Credentials and other secrets of requests: read when the driver is opened, sent, and taken out of every text that
+ * people see. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/ascii.h"
+#include "base/base64.h"
+#include "base/errno_text.h"
+#include "base/no_memory.h"
+#include "effect/http/client.h"
+
+#include "base/banned.h"
+
+#define SHORTEST 4      /* a shorter secret would hide ordinary words */
+#define SECRETS_MAX 140 /* two maps of headers, bearer, basic twice, proxy */
+#define MASK "***"
+
+typedef struct reader {
+    http_driver *driver;
+    const once_runner_options *options;
+    once_bytes *secrets;
+} reader;
+
+static void note_secret(reader *r, once_bytes value)
+{
+    if (value.len < SHORTEST) return;
+    assert(r->driver->n_secrets < SECRETS_MAX);
+    r->secrets[r->driver->n_secrets++] = value;
+}
+
+static int read_secret(reader *r, const once_written *written, once_bytes *out, once_error *err)
+{
+    const once_bytes file = r->options->spec->file;
+    const int rc = once_value_read(file, r->options->env, written, &r->driver->arena, out, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < out->len; i++)
+        if ((unsigned char)out->data[i] < 0x20 || out->data[i] == 0x7f)
+            return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: the value of '%.*s' has a control character", (int)file.len,
+                             file.data, written->line, (int)written->name.len, written->name.data);
+    note_secret(r, *out);
+    return ONCE_OK;
+}
+
+static int no_memory(once_error *err) { return once_no_memory(err, "for the handlers"); }
+
+static int add_line(reader *r, http_fixed *fixed, const char *name, const char *between, once_bytes value,
+                    once_error *err)
+{
+    const size_t len = strlen(name) + strlen(between) + value.len;
+    char *line = once_arena_alloc(&r->driver->arena, len + 1);
+    struct curl_slist *node = once_arena_new(&r->driver->arena, struct curl_slist, 1);
+    if (!line || !node) return no_memory(err);
+    char *at = mempcpy(mempcpy(line, name, strlen(name)), between, strlen(between));
+    if (value.len) at = mempcpy(at, value.data, value.len);
+    *at = '\0';
+    *node = (struct curl_slist){.data = line, .next = fixed->headers};
+    fixed->headers = node;
+    return ONCE_OK;
+}
+
+static int add_secret_headers(reader *r, http_fixed *fixed, once_error *err)
+{
+    const once_http_headers *headers = &fixed->request->headers;
+    for (size_t i = 0; i < headers->n; i++) {
+        const once_http_header *header = &headers->list[i];
+        char name[ONCE_NAME_MAX + 1];
+        once_bytes value;
+        if (header->secret.value.len == 0) continue;
+        int rc = read_secret(r, &header->secret, &value, err);
+        (void)snprintf(name, sizeof name, "%.*s", (int)header->name.len, header->name.data);
+        if (rc == ONCE_OK) rc = add_line(r, fixed, name, value.len ? ": " : ";", value, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    return ONCE_OK;
+}
+
+static int encode_basic(reader *r, once_bytes plain, once_bytes *out, once_error *err)
+{
+    once_buf buf;
+    once_buf_init(&buf, 4 * ONCE_VALUE_MAX);
+    const bool fine = once_buf_base64(&buf, plain) && once_arena_copy(&r->driver->arena, once_buf_bytes(&buf), out);
+    once_buf_release(&buf);
+    if (!fine) return no_memory(err);
+    const char *colon = plain.len ? memchr(plain.data, ':', plain.len) : NULL;
+    if (colon) note_secret(r, (once_bytes){colon + 1, (size_t)(plain.data + plain.len - colon) - 1});
+    note_secret(r, *out);
+    return ONCE_OK;
+}
+
+bool once__http_authorized(const http_driver *driver, const http_fixed *fixed)
+{
+    return once_http_same_origin(fixed->request, &driver->http->request);
+}
+
+static int add_authorization(reader *r, http_fixed *fixed, once_error *err)
+{
+    const once_http_spec *http = r->driver->http;
+    const once_written *written = http->bearer.value.len ? &http->bearer : &http->basic;
+    const bool bearer = written == &http->bearer;
+    once_bytes value;
+    if (written->value.len == 0 || !once__http_authorized(r->driver, fixed)) return ONCE_OK;
+    int rc = read_secret(r, written, &value, err);
+    if (rc == ONCE_OK && value.len == 0) { /* every call would be refused, and an operator would look at the server */
+        const once_bytes file = r->options->spec->file;
+        rc = once_fail(err, ONCE_E_CONFIG, "%.*s:%d: the value of '%.*s' is empty", (int)file.len, file.data,
+                       written->line, (int)written->name.len, written->name.data);
+    }
+    if (rc == ONCE_OK && !bearer) rc = encode_basic(r, value, &value, err);
+    return rc == ONCE_OK ? add_line(r, fixed, "Authorization: ", bearer ? "Bearer " : "Basic ", value, err) : rc;
+}
+
+/* What libcurl would send by itself and must not, and the type of the body. */
+static int add_usual(reader *r, http_fixed *fixed, once_error *err)
+{
+    static const char *const types[] = {[ONCE_HTTP_BODY_MESSAGE] = NULL,
+                                        [ONCE_HTTP_BODY_NONE] = NULL,
+                                        [ONCE_HTTP_BODY_TEXT] = "Content-Type: text/plain; charset=utf-8",
+                                        [ONCE_HTTP_BODY_JSON] = "Content-Type: application/json",
+                                        [ONCE_HTTP_BODY_FORM] = "Content-Type: application/x-www-form-urlencoded"};
+    const once_bytes none = {0};
+    int rc = add_line(r, fixed, "Expect:", "", none, err); /* it would wait for "100 Continue" before a large body */
+    const char *type = fixed->request == &r->driver->http->request ? types[r->driver->http->body_kind] : NULL;
+    if (rc == ONCE_OK && !fixed->request->headers.typed && type) rc = add_line(r, fixed, type, "", none, err);
+    return rc;
+}
+
+static bool has_header(const once_http_request *request, const char *name)
+{
+    for (size_t i = 0; i < request->headers.n; i++)
+        if (once_ascii_is(request->headers.list[i].name.data, request->headers.list[i].name.len, name)) return true;
+    return false;
+}
+
+/* Requests over http:// need libcurl only to connect (direct.c). These are the lines that it would add. */
+static int make_direct(reader *r, http_fixed *fixed, once_error *err)
+{
+    const once_http_request *request = fixed->request;
+    const char *host = request->written.data + strlen("http://");
+    once_bytes origin, lines;
+    once_buf buf;
+    size_t len = request->origin - strlen("http://");
+    if (len > 3 && memcmp(host + len - 3, ":80", 3) == 0) len -= 3; /* the usual port is not named */
+    once_buf_init(&buf, 8 << 10);
+    once_buf_printf(&buf, "Host: %.*s\r\n", (int)len, host);
+    if (!has_header(request, "user-agent")) once_buf_puts(&buf, "User-Agent: once/" ONCE_BUILD_VERSION "\r\n");
+    if (!has_header(request, "accept")) once_buf_puts(&buf, "Accept: */*\r\n");
+    const bool fine = !buf.failed && once_arena_copy(&r->driver->arena, once_buf_bytes(&buf), &lines) &&
+                      once_arena_copy(&r->driver->arena, (once_bytes){request->written.data, request->origin}, &origin);
+    once_buf_release(&buf);
+    if (!fine) return no_memory(err);
+    fixed->direct = true;
+    fixed->origin = origin.data;
+    fixed->usual_lines = lines;
+    return ONCE_OK;
+}
+
+static int make_fixed(reader *r, http_fixed *fixed, const once_http_request *request, once_error *err)
+{
+    *fixed = (http_fixed){.request = request};
+    if (!request->method) return ONCE_OK;
+    fixed->timeout_ms = request->timeout_ms ? request->timeout_ms : r->driver->driver.handler->timeout_ms;
+    int rc = add_usual(r, fixed, err);
+    if (rc == ONCE_OK) rc = add_secret_headers(r, fixed, err);
+    if (rc == ONCE_OK) rc = add_authorization(r, fixed, err);
+    const once_http_spec *http = r->driver->http;
+    const bool direct = !request->tls && http->proxy.value.len == 0 && http->redirects == 0;
+    return rc == ONCE_OK && direct ? make_direct(r, fixed, err) : rc;
+}
+
+static int copy_path(reader *r, const char *field, once_bytes path, const char **out, once_error *err)
+{
+    const once_bytes file = r->options->spec->file;
+    once_bytes copy;
+    if (path.len == 0) return ONCE_OK;
+    if (!once_arena_copy(&r->driver->arena, path, &copy)) return no_memory(err);
+    *out = copy.data;
+    if (access(copy.data, R_OK) == 0) return ONCE_OK;
+    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: '%s': cannot read '%s': %s", (int)file.len, file.data,
+                     r->driver->http->request.line, field, copy.data, once_errno_text(errno));
+}
+
+static int read_proxy(reader *r, once_error *err)
+{
+    once_bytes value, password;
+    if (r->driver->http->proxy.value.len == 0) return ONCE_OK;
+    const int rc = read_secret(r, &r->driver->http->proxy, &value, err);
+    if (rc != ONCE_OK) return rc;
+    const char *at = value.len ? memrchr(value.data, '@', value.len) : NULL;
+    const char *colon = at ? memrchr(value.data, ':', (size_t)(at - value.data)) : NULL;
+    if (colon) {
+        password = (once_bytes){colon + 1, (size_t)(at - colon) - 1};
+        note_secret(r, password);
+    }
+    r->driver->proxy = value.data;
+    return ONCE_OK;
+}
+
+int once__http_read_secrets(http_driver *driver, once_error *err)
+{
+    const once_http_spec *http = driver->http;
+    reader r = {.driver = driver, .options = once_runner_options_of(driver->driver.runner)};
+    r.secrets = once_arena_new(&driver->arena, once_bytes, SECRETS_MAX);
+    driver->secrets = r.secrets;
+    int rc = r.secrets ? ONCE_OK : no_memory(err);
+    if (rc == ONCE_OK) rc = make_fixed(&r, &driver->fixed[HTTP_EFFECT], &http->request, err);
+    if (rc == ONCE_OK) rc = make_fixed(&r, &driver->fixed[HTTP_LOOKUP], &http->lookup.request, err);
+    if (rc == ONCE_OK) rc = read_proxy(&r, err);
+    if (rc == ONCE_OK) rc = copy_path(&r, "ca", http->ca, &driver->ca, err);
+    if (rc == ONCE_OK) rc = copy_path(&r, "certificate", http->certificate, &driver->certificate, err);
+    if (rc == ONCE_OK) rc = copy_path(&r, "key", http->key, &driver->key, err);
+    return rc;
+}
+
+static size_t redact(once_bytes secret, char *text, size_t len)
+{
+    char *at = text;
+    while (len > 0 && (at = memmem(at, len - (size_t)(at - text), secret.data, secret.len))) {
+        static_assert(SHORTEST > sizeof MASK - 1, "a mask fits in the place of a secret");
+        char *behind = at + secret.len;
+        at = mempcpy(at, MASK, sizeof MASK - 1);
+        memmove(at, behind, len - (size_t)(behind - text));
+        len -= secret.len - (sizeof MASK - 1);
+    }
+    return len;
+}
+
+size_t once__http_redact(const http_driver *driver, char *text, size_t len)
+{
+    for (size_t i = 0; i < driver->n_secrets; i++) len = redact(driver->secrets[i], text, len);
+    for (size_t i = 0; i < 2; i++)
+        if (driver->token.texts[i].len >= SHORTEST) len = redact(once_buf_bytes(&driver->token.texts[i]), text, len);
+    return len;
+}

@@ -1,0 +1,171 @@
+"""Effects over HTTP, and kill -9 of `once` at every step between receive and ack: the ledger of the gateway against what is reported.
+
+Four ways to pay, each with its promise:
+    keys     the gateway honours keys, unknowns are tried again          one charge for each key
+    lookup   it honours nothing, and answers questions                   one charge for each key
+    hold     it honours nothing, and unknowns are held                   at most one, and what is not charged is held
+    neither  it honours nothing, and unknowns are tried again            repeats are reported, and nothing is lost"""
+
+import os
+import signal
+import time
+
+import pytest
+
+from anystore import store  # noqa: F401
+from crashes import at_once
+from gateway import Gateway
+from harness import counts, stopped, until
+from httppipeline import Paying, lookup
+
+WAYS = {"keys": (True, "retry"), "lookup": (False, "hold"), "hold": (False, "hold"), "neither": (False, "retry")}
+POINTS = {
+    "fetch_after": "f01", "claim_before": "f01", "claim_after": "f02", "commit_before": "f02", "commit_after": "f02_f05", "effect_before": "f02",
+    "http_before": "f02", "http_after": "f04", "effect_after": "f04", "settle_before": "f05", "settle_after": "f05", "ack_before": "f07",
+    "ack_after": "f08",
+}
+INBOX_POINTS = ("accept_before", "accept_after", "take_before", "take_after", "effect_after", "commit_after")
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    with Gateway(tmp_path_factory.mktemp("gateway")) as server:
+        yield server
+
+
+class Way:
+    """One of the ways to pay, and its promise."""
+
+    def __init__(self, folder, gateway, name, n=12, window=4, after="400ms", **more):
+        honour, unknown = WAYS[name]
+        self.name, self.account = name, gateway.account(honour=honour, gives_up_s=0.2 if name == "lookup" else None)
+        asks = {"lookup": lookup(self.account, "/charges/${key}", after=after)} if name == "lookup" else {}
+        if "store" not in more:
+            more.setdefault("lease", "1500ms")  # calls that end because the machine is busy are not what is counted here
+        self.p = Paying(folder, self.account, n=n, unknown=unknown, window=window, **asks, **more)
+
+    def held(self):
+        return {message["key"] for message in self.p.ask("list", "--unknown")["messages"]}
+
+    def check_end(self, lost):
+        """`lost`: how many attempts may have ended without reporting an outcome."""
+        charged, keys = self.account.per_reference(), self.p.keys()
+        self.p.one_request_per_attempt()
+        if self.name in ("keys", "lookup"):
+            assert charged == dict.fromkeys(keys, 1) and not self.held(), f"{self.name}: {charged}"
+        elif self.name == "hold":
+            held = self.held()
+            assert set(charged.values()) <= {1} and set(charged) | held == keys and len(held) <= lost, (charged, held)
+        else:
+            real, reported = self.p.real_repeats(), self.p.ask("status")["repeats"]
+            assert set(charged) == keys and real <= reported <= lost, f"{real} repeats, {reported} reported, at most {lost} can be"
+
+
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{POINTS[point]}_{point}")
+def test_killed_at(tmp_path, gateway, point):
+    def one(way):
+        work = Way(tmp_path / way, gateway, way, lease="1s", more="batch: {max: 4}\n")  # a lease that ends under load is a repeat, too
+        times = 1 if point.startswith("ack_") else 2  # one ack may cover all of them
+        ended = work.p.try_run(failpoint=f"{point}:kill:{times}")
+        assert ended.killed, f"{point} was not reached: {ended}"
+        assert max(work.account.per_reference().values(), default=1) == 1, "nothing ran twice before the kill"
+        work.p.run()
+        work.check_end(lost=4)
+        again = work.p.run()
+        counts(again, received=12, duplicates=12 - again["unknown"], unknown=again["unknown"], attempts=0)
+
+    at_once(one, list(WAYS))
+
+
+@pytest.mark.parametrize("point", INBOX_POINTS, ids=lambda point: f"f73_{point}")
+def test_killed_with_an_inbox_at(tmp_path, gateway, point):
+    def one(way):
+        work = Way(tmp_path / way, gateway, way, lease="1s", more="ack: after_accept\nbatch: {max: 4}\n")
+        ended = work.p.try_run(failpoint=f"{point}:kill:2")
+        assert ended.killed, f"{point} was not reached: {ended}"
+        work.p.run()
+        work.check_end(lost=4)
+
+    at_once(one, ["keys", "lookup"])
+
+
+@pytest.mark.parametrize("point", ["take_after", "effect_before", "http_before", "http_after", "effect_after", "settle_before", "settle_after", "commit_before", "commit_after"])
+def test_f11_killed_with_a_question_in_flight(tmp_path, gateway, point):
+    """Each charge is lost on its way back, so that each is asked for; whoever dies over a question, another asks again."""
+    work = Way(tmp_path, gateway, "lookup", n=6, after="50ms")
+    work.account.fault(method="POST", cut=0)
+    hit = 7 if point in ("effect_before", "http_before", "effect_after") else 2  # six are about the charges
+    assert work.p.try_run(failpoint=f"{point}:kill:{hit}").killed
+    work.p.run(status=0)
+    work.check_end(lost=0)
+    assert len(work.account.tries()) == 6 and len(work.account.lookups()) >= 6
+
+
+# ---- zombies and leases ----
+
+def test_f14_a_worker_that_was_stopped_past_its_lease(tmp_path, gateway):
+    """With a call in flight. What it hears when it goes on is fenced off: the outcome of the other one stays."""
+    account = gateway.account(honour=False)
+    account.fault(path="/charges/k0", after_s=0.3, times=1)
+    p = Paying(tmp_path, account, unknown="retry", timeout="5s")
+    with p.start() as zombie:
+        until(lambda: account.charges(), what="the charge")
+        zombie.send(signal.SIGSTOP)
+        until(lambda: stopped(zombie), what="stopped")
+        time.sleep(0.35)  # past the lease
+        p.run(status=0)
+        zombie.send(signal.SIGCONT)
+        ended = zombie.end()
+    assert ended.status == 0, ended
+    entry = p.explain("k0")[0]
+    assert entry["state"] == "done" and entry["attempt"] == 2 and '"ch_2"' in entry["result"], f"a stale settle: {entry}"
+    assert account.per_reference() == {"k0": 2} and p.ask("status")["repeats"] == 1
+
+
+def test_f15_a_call_ends_before_its_lease_does(tmp_path, gateway):
+    """The store is locked by somebody for longer than the lease."""
+    account = gateway.account()
+    account.fault(hang=True)
+    p = Paying(tmp_path, account, unknown="hold", lease="3s", timeout="30s")
+    with p.start() as running:
+        until(account.tries, what="the call")
+        began, lock = time.monotonic(), p.connect()
+        lock.execute("BEGIN IMMEDIATE")
+        until(lambda: not connected(running.process.pid, gateway.port), what="the call is ended", deadline_s=10)
+        took = time.monotonic() - began
+        lock.rollback()
+        lock.close()
+        ended = running.end()
+    assert took < 3.0, f"ended after {took:.2f} s of a lease of 3 s"
+    counts(ended.json, received=1, unknown=1)
+    assert len(account.tries()) == 1
+
+
+def connected(pid, port):
+    """Whether the process has a connection to the port."""
+    mine = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            mine.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except OSError:  # closed meanwhile
+            pass
+    with open("/proc/net/tcp") as file:
+        lines = [line.split() for line in file.readlines()[1:]]
+    return any(line[2].endswith(f":{port:04X}") and line[3] == "01" and f"socket:[{line[9]}]" in mine for line in lines)
+
+
+def test_f24_three_workers_share_unknowns(tmp_path, gateway, store):
+    """Three workers, and each first reply is lost: each is asked for, by whoever is free, and nobody charges again."""
+    account = gateway.account(honour=False)
+    account.fault(method="POST", cut=0)
+    p = Paying(tmp_path, account, n=24, store=store, window=4, lookup=lookup(account, "/charges/${key}", after="50ms"), more="batch: {max: 4}\n")
+    workers = [p.start() for _ in range(3)]
+    try:
+        for each in workers:
+            ended = each.end()
+            assert ended.status == 0, ended
+    finally:
+        for each in workers:
+            each.__exit__()
+    assert account.per_reference() == dict.fromkeys(p.keys(), 1) and len(account.tries()) == 24
+    assert len({each["path"] for each in account.lookups()}) == 24, "each was asked for"

@@ -1,0 +1,539 @@
+/* The RabbitMQ source against a broker that the test plays, frame by frame, with a clock of its own: what no server
+ * does on demand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#ifdef ONCE_WITH_RABBITMQ
+#include <amqp_tcp_socket.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "source/rabbitmq/rabbitmq.h"
+
+enum { HUNG_S = 90 };
+
+typedef struct fixture {
+    once_env env;
+    int64_t now_ms;
+    once_rabbitmq_spec own;
+    once_spec spec;
+    once_source *source;
+    int broker; /* its end of the connection */
+    once_batch batch;
+    once_fetch fetch;
+    once_error err;
+} fixture;
+
+static int64_t mono_ns(void *self) { return ((fixture *)self)->now_ms * 1000000; }
+
+static rabbitmq_source *source_of(const fixture *f) { return once__rabbitmq(f->source); }
+
+/* A connection with a consumer that the broker has confirmed, or not. */
+static void connect_to(fixture *f, bool confirmed)
+{
+    int ends[2];
+    rabbitmq_source *r = source_of(f);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    amqp_connection_state_t connection = amqp_new_connection();
+    amqp_socket_t *socket = amqp_tcp_socket_new(connection);
+    assert_non_null(socket);
+    amqp_tcp_socket_set_sockfd(socket, ends[0]);
+    r->connection = connection;
+    r->fd = ends[0];
+    r->state = RABBITMQ_OURS;
+    r->confirmed = confirmed;
+    r->joined_ms = f->now_ms;
+    f->broker = ends[1];
+}
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    f->env = *once_env_real();
+    f->env.self = f;
+    f->env.mono_ns = mono_ns;
+    f->now_ms = 1000000;
+    f->own = (once_rabbitmq_spec){.url = {.name = ONCE_BYTES("url"), .value = ONCE_BYTES("amqp://localhost:1")},
+                                  .queue = ONCE_BYTES("q"),
+                                  .prefetch = 10,
+                                  .heartbeat_ms = 20000,
+                                  .consumer_timeout_ms = ONCE_FOREVER};
+    f->spec = (once_spec){.file = ONCE_BYTES("p.yaml"),
+                          .consumer = ONCE_BYTES("c"),
+                          .message_max = 1000,
+                          .batch_max = 10,
+                          .source = {.kind = &once__source_rabbitmq, .own = &f->own}};
+    assert_int_equal(once__rabbitmq_ops.open(&f->spec, &f->env, ONCE_OPEN_RUN, (once_cancel){0}, &f->source, &f->err),
+                     ONCE_OK);
+    connect_to(f, true);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    close(f->broker);
+    if (f->source) f->source->ops->close(f->source);
+    once_arena_release(&f->batch.arena);
+    free(f);
+    return 0;
+}
+
+/* --- what the broker says --- */
+
+static void say_in(const fixture *f, uint8_t channel, uint8_t type, const void *payload, size_t len)
+{
+    uint8_t frame[300] = {type, 0, channel, 0, 0, (uint8_t)(len >> 8), (uint8_t)len};
+    assert_true(len + 8 <= sizeof frame);
+    memcpy(frame + 7, payload, len);
+    frame[7 + len] = 0xce;
+    assert_int_equal(write(f->broker, frame, len + 8), len + 8);
+}
+
+static void say(const fixture *f, uint8_t type, const void *payload, size_t len)
+{
+    say_in(f, ONCE_RABBITMQ_CHANNEL, type, payload, len);
+}
+
+static void say_delivery(const fixture *f, uint8_t tag)
+{
+    const uint8_t payload[] = {0, 60, 0, 60, 1, 'c', 0, 0, 0, 0, 0, 0, 0, tag, 0, 0, 1, 'q'};
+    say(f, AMQP_FRAME_METHOD, payload, sizeof payload);
+}
+
+/* Of a message without a body; `flags` say what is in `properties`. */
+static void say_header(const fixture *f, uint8_t class_id, uint16_t flags, const void *properties, size_t len)
+{
+    uint8_t payload[200] = {0, class_id, [12] = (uint8_t)(flags >> 8), (uint8_t)flags};
+    memcpy(payload + 14, properties, len);
+    say(f, AMQP_FRAME_HEADER, payload, 14 + len);
+}
+
+static void say_message(const fixture *f, uint8_t tag)
+{
+    say_delivery(f, tag);
+    say_header(f, AMQP_BASIC_CLASS, 0, "", 0);
+}
+
+/* With the header x-stream-offset. */
+static void say_message_of_stream(const fixture *f, uint8_t tag)
+{
+    static const uint8_t table[] = "\0\0\0\x19\x0fx-stream-offsetl\0\0\0\0\0\0\0\x07";
+    say_delivery(f, tag);
+    say_header(f, AMQP_BASIC_CLASS, AMQP_BASIC_HEADERS_FLAG, table, sizeof table - 1);
+}
+
+static void say_counts(const fixture *f, uint8_t ready, uint8_t consumers)
+{
+    const uint8_t payload[] = {0, 50, 0, 11, 1, 'q', 0, 0, 0, ready, 0, 0, 0, consumers};
+    say(f, AMQP_FRAME_METHOD, payload, sizeof payload);
+}
+
+static void say_confirmed(const fixture *f)
+{
+    const uint8_t payload[] = {0, 60, 0, 21, 1, 'c'};
+    say(f, AMQP_FRAME_METHOD, payload, sizeof payload);
+}
+
+/* How many methods of this number came since the last call. */
+static int heard(const fixture *f, uint8_t class_id, uint8_t method)
+{
+    uint8_t data[4096];
+    int n = 0;
+    const ssize_t len = read(f->broker, data, sizeof data);
+    for (ssize_t at = 0; at + 11 <= len; at += 8 + (data[at + 5] << 8 | data[at + 6]))
+        n += data[at] == AMQP_FRAME_METHOD && data[at + 8] == class_id && data[at + 10] == method;
+    return n;
+}
+
+/* --- what the source does --- */
+
+static int fetch(fixture *f)
+{
+    once_arena_release(&f->batch.arena);
+    f->batch = (once_batch){0};
+    f->fetch = (once_fetch){.max = 10, .batch = &f->batch, .rest = true}; /* does not wait */
+    return f->source->ops->fetch(f->source, &f->fetch, &f->err);
+}
+
+static void expect_given(fixture *f, size_t n)
+{
+    assert_int_equal(fetch(f), ONCE_OK);
+    assert_int_equal(f->fetch.n_news, 0);
+    assert_int_equal(f->batch.n, n);
+}
+
+static void expect_lost(fixture *f, const char *why)
+{
+    assert_int_equal(fetch(f), ONCE_OK);
+    assert_int_equal(f->fetch.n_news, 1);
+    assert_int_equal(f->fetch.news[0].change, ONCE_STREAM_LOST);
+    assert_int_equal(f->batch.n, 0);
+    if (!strstr(source_of(f)->why.text, why)) fail_msg("%s", source_of(f)->why.text);
+}
+
+static void ack(const fixture *f, uint64_t delivery, once_receipt_answer answer)
+{
+    once_receipt receipt = {.delivery = delivery};
+    assert_int_equal(f->source->ops->ack(f->source, &receipt, 1, NULL), ONCE_OK);
+    assert_int_equal(receipt.answer, answer);
+}
+
+static int64_t lag(const fixture *f) { return f->source->ops->lag(f->source, 0); }
+
+/* --- tests --- */
+
+static void the_lag_is_what_is_ready_or_not_acked(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(lag(f), -1);
+    expect_given(f, 0);
+    assert_int_equal(heard(f, 50, 10), 1);
+    say_message(f, 1);
+    say_message(f, 2);
+    say_counts(f, 5, 1);
+    expect_given(f, 2);
+    assert_int_equal(lag(f), 7);
+    ack(f, 2, ONCE_RECEIPT_DONE);
+    expect_given(f, 0);
+    assert_int_equal(heard(f, 50, 10), 0); /* it asks every two seconds, and has one question at a time */
+    f->now_ms += 2000;
+    expect_given(f, 0);
+    f->now_ms += 2000;
+    expect_given(f, 0);
+    assert_int_equal(heard(f, 50, 10), 1);
+    say_counts(f, 3, 1);
+    expect_given(f, 0);
+    assert_int_equal(lag(f), 4);
+    f->now_ms += 2000;
+    expect_given(f, 0);
+    say_counts(f, 0, 0); /* a quorum queue without a leader */
+    expect_given(f, 0);
+    assert_int_equal(lag(f), -1);
+}
+
+static void a_channel_that_stands_still_is_given_up(void **state)
+{
+    fixture *f = *state;
+    expect_given(f, 0);
+    f->now_ms += HUNG_S * 1000 - 1;
+    expect_given(f, 0);
+    f->now_ms += 1;
+    expect_lost(f, "for 90 s it has neither sent a message nor said how many there are");
+}
+
+/* It works if anything comes; and what handlers are busy with is not taken back from them. */
+static void a_channel_that_works_is_not_given_up(void **state)
+{
+    fixture *f = *state;
+    expect_given(f, 0);
+    f->now_ms += HUNG_S * 1000 - 1;
+    say_message(f, 1);
+    expect_given(f, 1);
+    f->now_ms += HUNG_S * 1000;
+    expect_given(f, 0);
+    ack(f, 1, ONCE_RECEIPT_DONE);
+    say_message(f, 2);
+    expect_given(f, 1);
+    ack(f, 2, ONCE_RECEIPT_DONE);
+    f->now_ms += HUNG_S * 1000 - 1;
+    expect_given(f, 0);
+    f->now_ms += 1;
+    expect_lost(f, "for 90 s");
+}
+
+/* The broker keeps the request, and counts a delivery if we are gone: so there are few requests. */
+static void a_consumer_that_is_not_confirmed_is_waited_for(void **state)
+{
+    fixture *f = *state;
+    rabbitmq_source *r = source_of(f);
+    r->confirmed = false;
+    expect_given(f, 0);
+    f->now_ms += 65000;
+    expect_given(f, 0);
+    for (int64_t pause_s = 10; pause_s < 1000; pause_s *= 2) {
+        close(f->broker); /* it gives up */
+        expect_lost(f, "connection");
+        assert_int_equal(r->again_ms - f->now_ms, (pause_s < 300 ? pause_s : 300) * 1000);
+        r->state = RABBITMQ_APART;
+        connect_to(f, false);
+    }
+    say_confirmed(f);
+    expect_given(f, 0);
+    assert_true(r->confirmed);
+    f->now_ms += 5000;
+    close(f->broker);
+    expect_lost(f, "connection");
+    assert_true(r->again_ms <= f->now_ms);
+    connect_to(f, true);
+}
+
+static void a_connection_that_does_not_last_is_made_again_after_a_pause(void **state)
+{
+    fixture *f = *state;
+    rabbitmq_source *r = source_of(f);
+    for (int64_t pause_ms = 100; pause_ms < 10000; pause_ms *= 2) {
+        close(f->broker);
+        expect_lost(f, "connection");
+        assert_int_equal(r->again_ms - f->now_ms, pause_ms < 1000 ? pause_ms : 1000);
+        r->state = RABBITMQ_APART;
+        connect_to(f, true);
+    }
+}
+
+static void what_a_broker_must_not_say(void **state)
+{
+    fixture *f = *state;
+    const char *why = "the broker sent a frame out of turn";
+    say_message(f, 2);
+    say_message(f, 2);
+    expect_lost(f, why);
+    source_of(f)->state = RABBITMQ_APART;
+    close(f->broker);
+    connect_to(f, true);
+    say_delivery(f, 0);
+    expect_lost(f, why);
+    source_of(f)->state = RABBITMQ_APART;
+    close(f->broker);
+    connect_to(f, true);
+    say_delivery(f, 3);
+    say_header(f, AMQP_CONNECTION_CLASS, 0xff00, "", 0);
+    expect_lost(f, why);
+    assert_int_equal(source_of(f)->last_tag, 2);
+}
+
+/* Numbers go on with the next connection: an ack for a message of the last one must not ack another one. */
+static void an_ack_of_an_earlier_connection_is_gone(void **state)
+{
+    fixture *f = *state;
+    say_message(f, 1);
+    say_message(f, 2);
+    expect_given(f, 2);
+    close(f->broker);
+    expect_lost(f, "connection");
+    source_of(f)->state = RABBITMQ_APART;
+    source_of(f)->before += source_of(f)->last_tag; /* as a join does */
+    source_of(f)->last_tag = 0;
+    connect_to(f, true);
+    say_message(f, 1);
+    expect_given(f, 1);
+    assert_int_equal(f->batch.items[0].delivery, 3);
+    ack(f, 1, ONCE_RECEIPT_GONE);
+    ack(f, 2, ONCE_RECEIPT_GONE);
+    assert_int_equal(heard(f, 60, 80), 0);
+    ack(f, 3, ONCE_RECEIPT_DONE);
+    assert_int_equal(heard(f, 60, 80), 1);
+    ack(f, 3, ONCE_RECEIPT_DONE); /* again: the broker would close the channel */
+    assert_int_equal(heard(f, 60, 80), 0);
+}
+
+/* The connection is cut in the middle of a message: the next one begins with another one. */
+static void half_a_message_is_forgotten(void **state)
+{
+    fixture *f = *state;
+    static const uint8_t five_bytes_follow[14] = {0, AMQP_BASIC_CLASS, [11] = 5};
+    for (int frames = 1; frames <= 3; frames++) {
+        say_message(f, 1);
+        say_delivery(f, 2);
+        if (frames > 1) say(f, AMQP_FRAME_HEADER, five_bytes_follow, sizeof five_bytes_follow);
+        if (frames > 2) say(f, AMQP_FRAME_BODY, "four", 4);
+        close(f->broker);
+        expect_lost(f, "connection");
+        source_of(f)->state = RABBITMQ_APART;
+        source_of(f)->last_tag = 0;
+        connect_to(f, true);
+        expect_given(f, 0);
+        say_message(f, 1);
+        expect_given(f, 1);
+        ack(f, 1, ONCE_RECEIPT_DONE);
+        source_of(f)->last_tag = 0;
+    }
+}
+
+/* The broker did not get it, and delivers again. */
+static void an_ack_that_cannot_be_sent_is_gone(void **state)
+{
+    fixture *f = *state;
+    say_message(f, 1);
+    say_message(f, 2);
+    expect_given(f, 2);
+    close(f->broker);
+    ack(f, 1, ONCE_RECEIPT_GONE);
+    ack(f, 2, ONCE_RECEIPT_GONE);
+    expect_lost(f, "the connection of queue 'q' broke");
+    connect_to(f, true);
+}
+
+/* The socket takes no bytes: an ack does not wait for it with the lock, because then nothing could be received. */
+static void an_ack_waits_for_room_without_the_lock(void **state)
+{
+    fixture *f = *state;
+    static const uint8_t filler[1 << 16];
+    once_receipt receipt = {.delivery = 1};
+    say_message(f, 1);
+    expect_given(f, 1);
+    while (write(source_of(f)->fd, filler, sizeof filler) > 0) continue;
+    while (write(source_of(f)->fd, filler, 1) > 0) continue;
+    assert_int_equal(f->source->ops->ack(f->source, &receipt, 1, &f->err), ONCE_E_UNAVAILABLE);
+    assert_int_equal(receipt.answer, ONCE_RECEIPT_OPEN);
+    assert_int_equal(source_of(f)->tags.open, 1);
+}
+
+static void a_delivery_is_extended_until_half_of_its_time_is_over(void **state)
+{
+    fixture *f = *state;
+    once_receipt receipt = {.delivery = 1};
+    source_of(f)->hold_ms = 10000;
+    say_message(f, 1);
+    expect_given(f, 1);
+    f->now_ms += 4999;
+    assert_int_equal(f->source->ops->extend(f->source, &receipt, 1, NULL), ONCE_OK);
+    assert_int_equal(receipt.answer, ONCE_RECEIPT_DONE);
+    f->now_ms += 1;
+    assert_int_equal(f->source->ops->extend(f->source, &receipt, 1, NULL), ONCE_OK);
+    assert_int_equal(receipt.answer, ONCE_RECEIPT_LAST);
+    ack(f, 1, ONCE_RECEIPT_DONE);
+    assert_int_equal(f->source->ops->extend(f->source, &receipt, 1, NULL), ONCE_OK);
+    assert_int_equal(receipt.answer, ONCE_RECEIPT_GONE);
+}
+
+/* Otherwise a run would use a whole core from then on. */
+static void a_wake_counts_once(void **state)
+{
+    fixture *f = *state;
+    f->source->ops->wake(f->source);
+    assert_false(once__rabbitmq_wait(source_of(f), 20000));
+    const int64_t began_ns = once_env_mono_ns(once_env_real());
+    assert_false(once__rabbitmq_wait(source_of(f), 50));
+    assert_true(once_env_mono_ns(once_env_real()) - began_ns >= 50 * 1000000 / 2);
+}
+
+/* The broker handles the acks before it gives back the rest. */
+static void a_connection_is_closed_in_order(void **state)
+{
+    fixture *f = *state;
+    static const uint8_t close_ok[] = {0, 10, 0, 51};
+    say_message(f, 1);
+    expect_given(f, 1);
+    ack(f, 1, ONCE_RECEIPT_DONE);
+    say_in(f, 0, AMQP_FRAME_METHOD, close_ok, sizeof close_ok);
+    f->source->ops->close(f->source);
+    f->source = NULL;
+    assert_int_equal(heard(f, 10, 50), 1);
+}
+
+/* Many producers write milliseconds. */
+static void timestamps_in_seconds_and_in_milliseconds(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        uint64_t written;
+        int64_t sent_ms;
+    } cases[] = {{1700000000, 1700000000000}, {1700000000123, 1700000000123}, {UINT64_MAX, ONCE_NO_TIME}, {0, 0}};
+    for (uint8_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t bytes[8];
+        for (int at = 0; at < 8; at++) bytes[at] = (uint8_t)(cases[i].written >> (56 - 8 * at));
+        say_delivery(f, (uint8_t)(i + 1));
+        say_header(f, AMQP_BASIC_CLASS, AMQP_BASIC_TIMESTAMP_FLAG, bytes, sizeof bytes);
+        expect_given(f, 1);
+        assert_int_equal(f->batch.items[0].message.sent_ms, cases[i].sent_ms);
+    }
+}
+
+static void decimals_are_signed(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        uint8_t bytes[5];
+        const char *text;
+    } cases[] = {{{2, 0, 0, 0x04, 0xe2}, "12.50"},
+                 {{2, 0xff, 0xff, 0xfb, 0x1e}, "-12.50"},
+                 {{3, 0xff, 0xff, 0xff, 0xff}, "-0.001"},
+                 {{0, 0x80, 0, 0, 0}, "-2147483648"},
+                 {{0, 0, 0, 0, 0}, "0"}};
+    for (uint8_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t table[12] = {0, 0, 0, 8, 1, 'd', 'D'};
+        char wanted[40];
+        memcpy(table + 7, cases[i].bytes, 5);
+        say_delivery(f, (uint8_t)(i + 1));
+        say_header(f, AMQP_BASIC_CLASS, AMQP_BASIC_HEADERS_FLAG, table, sizeof table);
+        expect_given(f, 1);
+        const once_bytes headers = f->batch.items[0].message.headers;
+        const int len = snprintf(wanted, sizeof wanted, "{\"d\":\"%s\"}", cases[i].text);
+        assert_int_equal(headers.len, len);
+        assert_memory_equal(headers.data, wanted, headers.len);
+    }
+}
+
+/* --- is it a stream? --- */
+
+static void a_header_of_a_stream_in_a_queue(void **state)
+{
+    fixture *f = *state;
+    say_message_of_stream(f, 1);
+    expect_given(f, 0); /* it is not known yet */
+    say_counts(f, 0, 1);
+    expect_given(f, 1);
+    say_message_of_stream(f, 2);
+    expect_given(f, 1);
+}
+
+static void a_stream_counts_no_consumers(void **state)
+{
+    fixture *f = *state;
+    say_message_of_stream(f, 1);
+    expect_given(f, 0);
+    say_counts(f, 1, 0);
+    expect_lost(f, "it is a stream, from which an ack removes nothing");
+    assert_int_equal(fetch(f), ONCE_E_CONFIG);
+}
+
+static void a_stream_that_was_empty(void **state)
+{
+    fixture *f = *state;
+    say_counts(f, 0, 0);
+    expect_given(f, 0);
+    say_message_of_stream(f, 1);
+    expect_lost(f, "it may be a stream, and must be asked again");
+}
+#endif
+
+int main(void)
+{
+#ifdef ONCE_WITH_RABBITMQ
+#define EACH(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        EACH(the_lag_is_what_is_ready_or_not_acked),
+        EACH(a_channel_that_stands_still_is_given_up),
+        EACH(a_channel_that_works_is_not_given_up),
+        EACH(a_consumer_that_is_not_confirmed_is_waited_for),
+        EACH(a_connection_that_does_not_last_is_made_again_after_a_pause),
+        EACH(what_a_broker_must_not_say),
+        EACH(an_ack_of_an_earlier_connection_is_gone),
+        EACH(half_a_message_is_forgotten),
+        EACH(an_ack_that_cannot_be_sent_is_gone),
+        EACH(an_ack_waits_for_room_without_the_lock),
+        EACH(a_delivery_is_extended_until_half_of_its_time_is_over),
+        EACH(a_wake_counts_once),
+        EACH(a_connection_is_closed_in_order),
+        EACH(timestamps_in_seconds_and_in_milliseconds),
+        EACH(decimals_are_signed),
+        EACH(a_header_of_a_stream_in_a_queue),
+        EACH(a_stream_counts_no_consumers),
+        EACH(a_stream_that_was_empty),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+#else
+    return 0;
+#endif
+}

@@ -27,7 +27,9 @@ static void write_external(fixture *f, const char *handler)
     fprintf(out,
             "consumer: test\nstore: sqlite:%s\nsource: {file: {path: %s}}\nkey: \"${/id}\"\norder: \"${/n}\"\nbatch: "
             "{max: 100}\n"
-            "retry: {attempts: 3, backoff: 1ms..5ms}\nlease: 1s\nhandler: {%s}\n",
+            "retry: {attempts: 3, backoff: 1ms..5ms}\nlease: 1s\n"
+            /* in lanes of messages that all fail once, every other attempt fails */
+            "handler: {%s, breaker: off}\n",
             f->db, f->data, handler);
     fclose(out);
 }
@@ -55,7 +57,7 @@ static int setup(void **state)
     write_pipeline(f, "");
     FILE *out = fopen(f->data, "w");
     for (int i = 0; i < MESSAGES; i++)
-        fprintf(out, "{\"id\": %d, \"n\": %d}\n", i % (MESSAGES - 500), i % 50 == 49 ? -1 : 1);
+        fprintf(out, "{\"id\": %d, \"n\": %d}\n", i % (MESSAGES - 500), i % 50 == 49 ? -1 : i % 50);
     fclose(out);
     *state = f;
     return 0;

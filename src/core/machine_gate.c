@@ -211,8 +211,8 @@ static void say_held(const once_machine *machine, const once_held_view *held, on
               held->reason.data, way_out_of(held->hold), patience);
 }
 
-/* The source is at its end, this run has nothing to do, and what waits in the store belongs to handlers that are
- * held. */
+/* This run has nothing to do: the source is at its end, or no more may wait in the store. What waits there belongs to
+ * handlers that are held. */
 bool once__machine_waits_in_vain(once_machine *machine, const once_action *stats, int64_t now_ms)
 {
     size_t at = 0;

@@ -137,8 +137,11 @@ void once__machine_counted(once_machine *machine, const once_action *action, int
     room->added = (once_waiting_size){0};
     room->full = room->full ? !has_room_again(room->there, most) : reaches(room->there, most);
     room->only_source = false;
-    if (room->full && action->due && action->wait_ms == ONCE_NEVER && is_idle(machine)) stuck(machine, action, now_ms);
-    else room->stuck = false;
+    const bool idle = room->full && action->due && is_idle(machine);
+    const bool is_stuck = idle && action->wait_ms == ONCE_NEVER;
+    room->stuck &= is_stuck;
+    if (is_stuck) stuck(machine, action, now_ms);
+    else if (idle) (void)once__machine_waits_in_vain(machine, action, now_ms);
     const int64_t least_ms = room->full ? ASK_FULL_MS : ASK_MS, share_ms = took_ms * ASK_SHARE;
     room->at_ms = now_ms + (share_ms < least_ms ? least_ms : share_ms > ASK_MOST_MS ? ASK_MOST_MS : share_ms);
 }

@@ -8,7 +8,7 @@
 
 #include "base/banned.h"
 
-enum { SIZE_TEXT = 32 };
+enum { SIZE_TEXT = 32, MORE_TEXT = 256 };
 
 static const char *format_bytes(uint64_t bytes, char out[SIZE_TEXT])
 {
@@ -20,10 +20,20 @@ static const char *format_bytes(uint64_t bytes, char out[SIZE_TEXT])
     return out;
 }
 
-static const char *format_more(uint64_t without_slot, char out[SIZE_TEXT + 64])
+/* What they wait for, as far as that is known here. */
+static const char *format_more(const once_machine *machine, uint64_t without_slot, char out[MORE_TEXT])
 {
-    (void)snprintf(out, SIZE_TEXT + 64, ", %" PRIu64 " more wait for a free slot of their handler", without_slot);
-    return without_slot ? out : "";
+    size_t at = 0;
+    once_held_view held;
+    int len = 0;
+    out[0] = 0;
+    if (without_slot)
+        len = snprintf(out, MORE_TEXT, ", %" PRIu64 " more wait for a free slot of their handler", without_slot);
+    if (!once_machine_next_held(machine, &at, &held)) return out;
+    const once_bytes name = held.handler->type.len ? held.handler->type : held.handler->operation;
+    (void)snprintf(out + len, MORE_TEXT - (size_t)len, ", handler '%.*s' is paused", name.len < 100 ? (int)name.len : 100,
+                   name.data);
+    return out;
 }
 
 static bool reached(const once_spec *spec, const once_waiting_size *size)
@@ -77,7 +87,7 @@ void once__log_fetch_pause(once_fetch_pause *said, const once_machine *machine, 
     once_waiting_size size;
     uint64_t without_slot;
     bool warn;
-    char bytes[SIZE_TEXT], bound[SIZE_TEXT + 16], more[SIZE_TEXT + 64];
+    char bytes[SIZE_TEXT], bound[SIZE_TEXT + 16], more[MORE_TEXT];
     const bool full = once_machine_full(machine, &size, &without_slot);
     if (!once__fetch_pause_news(said, full, now_ms, &warn)) return;
     format_bound(spec, &size, bound);
@@ -87,7 +97,7 @@ void once__log_fetch_pause(once_fetch_pause *said, const once_machine *machine, 
                  " messages (%s) wait in the store%s, and waiting_max is %s; fetching resumes when there is room "
                  "again. If that takes too long, 'once list --waiting' shows what they wait for; make the handlers "
                  "faster, or raise waiting_max",
-                 size.messages, format_bytes(size.bytes, bytes), format_more(without_slot, more), bound);
+                 size.messages, format_bytes(size.bytes, bytes), format_more(machine, without_slot, more), bound);
     else
         once_log(warn ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, "fetch_resumed",
                  "fetching resumes: %" PRIu64 " messages (%s) wait in the store", size.messages,
@@ -98,10 +108,10 @@ void once__fetch_pause_text(const once_machine *machine, char out[ONCE_WAITING_T
 {
     once_waiting_size size;
     uint64_t without_slot;
-    char more[SIZE_TEXT + 64];
+    char more[MORE_TEXT];
     if (once_machine_full(machine, &size, &without_slot))
         (void)snprintf(out, ONCE_WAITING_TEXT,
                        "fetching is paused: %" PRIu64 " wait in the store%s, as many as waiting_max allows",
-                       size.messages, format_more(without_slot, more));
+                       size.messages, format_more(machine, without_slot, more));
     else out[0] = 0;
 }

@@ -178,6 +178,38 @@ handlers:
     assert p.run(status=0)["done"] == 9
 
 
+def test_a_finite_run_gives_up_by_name_when_waiting_max_is_full_of_a_paused_handler(tmp_path):
+    p = Pipeline(tmp_path, """
+key: "${/id}"
+type: "${/type}"
+patience: 300ms
+waiting_max: 50
+batch: {max: 20}
+handlers:
+  broken: {exec: [./effect], workers: 1}
+  sound: {sql: ["INSERT INTO t(id) VALUES (:id)"]}
+""", "CREATE TABLE t(id TEXT PRIMARY KEY);", source=FINITE)
+    script(tmp_path, "effect", "rm ./effect\n")
+    p.write(*[{"id": f"{kind}{i}", "type": kind} for i in range(1000) for kind in ("broken", "sound")])
+    ended = p.try_run()
+    assert ended.status == 3, ended
+    assert "handler 'broken' is paused: cannot run './effect'" in ended.json["error"]
+    assert 50 <= ended.json["waiting"] < 1000 and ended.json["received"] < 2000
+    script(tmp_path, "effect", "exit 0\n")
+    assert p.run(status=0)["done"] == 2000 - ended.json["done"]
+
+
+def test_the_log_names_the_paused_handler_that_fetching_waits_for(tmp_path):
+    p = Pipeline(tmp_path, 'key: "${/id}"\nwaiting_max: 50\nhandler: {operation: pay, exec: [./effect], workers: 1}\n', source=FOLLOW)
+    script(tmp_path, "effect", "rm ./effect\n")
+    p.append({"id": "a"}, {"id": "b"})
+    with p.start("--log-level", "debug") as run:
+        run.hear("event=paused")
+        p.append(*[{"id": f"{i}"} for i in range(200)])
+        assert ", handler 'pay' is paused, and waiting_max is 50 messages" in run.hear("event=fetch_paused")
+        stop(run)
+
+
 def test_a_stop_does_not_wait_for_a_paused_handler(tmp_path):
     p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {exec: [./effect], workers: 1}\n', source=FINITE)
     script(tmp_path, "effect", "rm ./effect\n")

@@ -205,6 +205,7 @@ static void wait(once_gate *gate, int64_t now_ms, const once_env *env)
 static void open_again(once_gate *gate)
 {
     gate->hold = ONCE_GATE_OPEN;
+    gate->cleared = gate->n_pausers;
     gate->probe = NULL;
     gate->ended = gate->failures = gate->next = 0;
 }
@@ -264,6 +265,26 @@ static bool breaks(once_gate *gate, bool failed, int64_t now_ms)
            now_ms - gate->ended_ms[gate->next] <= breaker->within_ms && !ONCE_PLANTED(breaker_shut);
 }
 
+/* The number of this message among those that paused it; UINT64_MAX: it did not, or that is long ago. */
+static uint64_t number_of_pauser(const once_gate *gate, uint64_t id)
+{
+    const uint64_t n = gate->n_pausers < ONCE_GATE_PAUSERS ? gate->n_pausers : ONCE_GATE_PAUSERS;
+    for (uint64_t i = gate->n_pausers - n; i < gate->n_pausers; i++)
+        if (gate->pausers[i % ONCE_GATE_PAUSERS] == id) return i;
+    return UINT64_MAX;
+}
+
+bool once_gate_blames(const once_gate *gate, uint64_t id)
+{
+    return !once_gate_is_held(gate) && number_of_pauser(gate, id) < gate->cleared;
+}
+
+static void note_pauser(once_gate *gate, const once_ended *how)
+{
+    if (once_status_class(how->status) != ONCE_CLASS_PAUSE || number_of_pauser(gate, how->id) != UINT64_MAX) return;
+    gate->pausers[gate->n_pausers++ % ONCE_GATE_PAUSERS] = how->id;
+}
+
 static void heed_status(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env)
 {
     const bool pause = once_status_class(how->status) == ONCE_CLASS_PAUSE;
@@ -312,6 +333,7 @@ void once_gate_ended(once_gate *gate, const once_ended *how, int64_t now_ms, con
         if (opens(gate, how)) open_again(gate);
         else probe_failed(gate, now_ms, env);
     }
+    note_pauser(gate, how);
     if (how->status == ONCE_OK) heed_outcome(gate, how, now_ms, env);
     else if (!was_held || probe || is_worse(gate, how)) heed_status(gate, how, now_ms, env);
 }

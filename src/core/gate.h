@@ -42,6 +42,7 @@
 enum { ONCE_GATE_FIRST_MS = 1000, ONCE_GATE_LONGEST_MS = 60000 };
 enum { ONCE_GATE_UNABLE_FIRST_MS = 100, ONCE_GATE_UNABLE_LONGEST_MS = 10000 };
 enum { ONCE_GATE_REASON = 300 };
+enum { ONCE_GATE_PAUSERS = 256 };
 
 typedef enum once_gate_hold {
     ONCE_GATE_OPEN,
@@ -68,6 +69,9 @@ typedef struct once_gate {
     uint32_t probes;              /* held: how many have ended */
     const void *probe;            /* held: whose effect is the probe; NULL: none is out */
     uint32_t storm;               /* DEAD: the hash of the reason */
+    /* The last messages that paused it; those before `cleared` did so before another message went through. */
+    uint64_t pausers[ONCE_GATE_PAUSERS];
+    uint64_t n_pausers, cleared;
     once_dead_window dead, trial; /* trial: with the outcomes of the transaction that is made */
     bool tried;                   /* trial is in use */
     uint32_t in_pass;             /* messages that began in the transaction that is made */
@@ -107,6 +111,7 @@ void once_gate_undo(once_gate *gate, const void *who);
 /* How an attempt ended. */
 typedef struct once_ended {
     const void *who;
+    uint64_t id; /* of its message: the same in each attempt */
     /* ONCE_OK, or why no effect of this handler will work for now: a status of class PAUSE or RETRY. */
     int status;
     once_outcome outcome; /* what the effect came to */
@@ -115,6 +120,9 @@ typedef struct once_ended {
     once_bytes reason;
 } once_ended;
 void once_gate_ended(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env);
+/* The handler is not held, this message paused it before, and another one went through since: if it would do so again,
+ * the fault is its own. */
+bool once_gate_blames(const once_gate *gate, uint64_t id);
 /* The gate is held because of letters with this reason: the message waits, and is no dead letter. */
 bool once_gate_spares(const once_gate *gate, once_bytes reason);
 

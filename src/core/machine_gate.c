@@ -101,6 +101,7 @@ static void tell(once_machine *machine, const once_item *item, once_ended how, i
 {
     const once_class class = once_status_class(how.status);
     how.who = item;
+    how.id = item->request.id.a;
     how.reason = reason_of(item);
     if (how.status == ONCE_OK || class == ONCE_CLASS_RETRY || class == ONCE_CLASS_PAUSE) {
         if (how.status != ONCE_OK && ONCE_PLANTED(pause_ignored)) how.status = ONCE_OK;
@@ -116,6 +117,17 @@ static void tell(once_machine *machine, const once_item *item, once_ended how, i
 static once_outcome answer_of(const once_item *item, once_outcome came_to)
 {
     return item->decision.asks && came_to == ONCE_RETRY ? ONCE_DONE : came_to;
+}
+
+/* The other side refuses this message, and takes others: that is an attempt that failed. Otherwise it would pause its
+ * handler whenever it is tried, and never end. */
+void once__machine_blame(once_machine *machine, once_item *item)
+{
+    if (item->outcome != ONCE_RELEASE || once_status_class(item->run_failure) != ONCE_CLASS_PAUSE) return;
+    if (item->decision.asks || !once_gate_blames(gate_of(machine, item), item->request.id.a)) return;
+    item->outcome = ONCE_RETRY;
+    item->run_failure = ONCE_OK;
+    item->delay_ms = -1;
 }
 
 /* `came_to`: what the effect said; item->outcome: what follows from it. */

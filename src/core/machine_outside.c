@@ -152,6 +152,7 @@ void once__machine_finished(once_machine *machine, once_item *const *items, size
         assert(item->place == ONCE_AT_FLIGHT && item->given);
         if (i + 2 * EXPECTED < n) once_item_expect(items[i + 2 * EXPECTED]);
         if (i + EXPECTED < n) once_key_queue_expect(&machine->key_queue, items[i + EXPECTED]);
+        once__machine_blame(machine, item);
         /* An effect that was told to end, or never began, did not find the other side away: no pause is needed. Of a
          * handler that is held up the gate decides when it goes on. */
         const bool found_out = item->started && !item->told_to_end && item->run_failure == ONCE_OK;

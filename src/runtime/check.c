@@ -193,7 +193,8 @@ static void find_gate(const once_handler_spec *h, const char *topic, once_findin
         snprintf(dead, sizeof dead, ", or when %u%% of its last %d are dead letters for one reason (dead_limit)",
                  gate->dead_share, ONCE_DEAD_OUTCOMES);
     if (gate->rate.n)
-        snprintf(rate, sizeof rate, "; at most %u messages begin in %s (rate)", gate->rate.n,
+        snprintf(rate, sizeof rate, "; at most %u message%s begin%s in %s (rate)", gate->rate.n,
+                 gate->rate.n == 1 ? "" : "s", gate->rate.n == 1 ? "s" : "",
                  once_duration_format(gate->rate.per_ms, time));
     snprintf(text, sizeof text, "paused when its effects cannot work%s%s%s", breaker, dead, rate);
     report(user, topic, text, false);

@@ -23,8 +23,12 @@ static bool read_number(once_bytes *text, uint32_t *out)
 
 static bool wrong(once_config *config, const once_config_field *field, const once_node *node, const char *write)
 {
-    once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is '%s'; write %s", field->name,
-                      once_config_show(node->text).text, write);
+    if (node->kind == ONCE_NODE_SCALAR)
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is '%s'; write %s", field->name,
+                          once_config_show(node->text).text, write);
+    else
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is %s; write %s", field->name,
+                          once_node_kind_text(node), write);
     return false;
 }
 
@@ -132,7 +136,7 @@ bool once__read_rate(once_config *config, const once_config_field *field, const 
                            : once__is_text(text, "/m") ? 60000
                            : once__is_text(text, "/h") ? HOUR_MS
                                                        : 0;
-    if (!number || !per_ms) return wrong(config, field, node, "a number and a unit, as in '100/s', '30/m' or '10/h'");
+    if (!number || !per_ms) return wrong(config, field, node, "a whole number up to 1000000 and a unit, as in '100/s', '30/m' or '10/h'");
     *rate = (once_rate){n, per_ms};
     return true;
 }

@@ -138,6 +138,26 @@ handlers:
         assert account.per_reference() == {f"broken{i}": 1 for i in range(20)}
 
 
+def test_f96_a_message_that_alone_is_refused_does_not_pause_its_handler_again_and_again(tmp_path):
+    with Gateway(tmp_path) as gateway:
+        account = gateway.account()
+        account.fault(path="/charges/bad", status=403)
+        p = Pipeline(tmp_path, f"""
+key: "${{/id}}"
+handler: {{operation: pay, http: {{post: "{account.url('/charges/${/id}')}"}}, retry: {{attempts: 3, backoff: 1ms..5ms}}}}
+""", source=FOLLOW)
+        p.append({"id": "bad"})
+        with p.start() as run:
+            run.hear("event=paused")
+            p.append(*[{"id": f"{i}"} for i in range(50)])
+            run.hear("event=dead")
+            until(lambda: status(p)["waiting"] == 0 and status(p)["busy"] == 0)
+            ended = stop(run)
+        counts(ended.json, received=51, done=50, dead=1)
+        assert len([t for t in account.tries() if t["path"].endswith("/bad")]) < 10
+        assert "403" in p.once("list", "--dead", p.name).out
+
+
 def test_f96_status_log_and_live_line_say_since_when_why_and_when_it_is_tried_next(tmp_path):
     p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {exec: [./effect], workers: 1}\n', source=FOLLOW)
     script(tmp_path, "effect", "rm ./effect\n")  # the first one takes it away

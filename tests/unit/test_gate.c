@@ -95,6 +95,36 @@ static void a_pause_is_probed_in_growing_intervals_and_ends_by_itself(void **sta
     assert_int_equal(f->gate.probes, 0);
 }
 
+static void pauses(fixture *f, uint64_t id)
+{
+    const once_ended how = {.who = begins(f), .id = id, .status = ONCE_E_DENIED, .outcome = ONCE_RELEASE};
+    once_gate_ended(&f->gate, &how, f->now_ms, &f->world.env);
+}
+
+static void f96_a_message_that_pauses_it_alone_is_blamed_for_it(void **state)
+{
+    fixture *f = *state;
+    pauses(f, 7);
+    assert_false(once_gate_blames(&f->gate, 7)); /* nobody knows yet whether others get through */
+    wait_for_probe(f);
+    pauses(f, 7);
+    assert_false(once_gate_blames(&f->gate, 7));
+    wait_for_probe(f);
+    one(f, ONCE_OK, ONCE_DONE, "");
+    assert_true(once_gate_blames(&f->gate, 7));
+    assert_false(once_gate_blames(&f->gate, 8));
+    pauses(f, 8);
+    assert_false(once_gate_blames(&f->gate, 7)); /* perhaps no message gets through now */
+    assert_false(once_gate_blames(&f->gate, 8));
+    wait_for_probe(f);
+    one(f, ONCE_OK, ONCE_DONE, "");
+    assert_true(once_gate_blames(&f->gate, 7) && once_gate_blames(&f->gate, 8));
+    for (uint64_t i = 100; i < 100 + ONCE_GATE_PAUSERS; i++) pauses(f, i);
+    wait_for_probe(f);
+    one(f, ONCE_OK, ONCE_DONE, "");
+    assert_true(once_gate_blames(&f->gate, 100) && !once_gate_blames(&f->gate, 7)); /* only the last ones are known */
+}
+
 static void what_was_under_way_neither_opens_it_nor_puts_the_probe_off(void **state)
 {
     fixture *f = *state;
@@ -432,6 +462,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_pause_is_probed_in_growing_intervals_and_ends_by_itself, setup),
+        cmocka_unit_test_setup(f96_a_message_that_pauses_it_alone_is_blamed_for_it, setup),
         cmocka_unit_test_setup(what_was_under_way_neither_opens_it_nor_puts_the_probe_off, setup),
         cmocka_unit_test_setup(of_what_was_under_way_only_what_is_worse_changes_the_reason, setup),
         cmocka_unit_test_setup(a_probe_that_did_not_begin_is_tried_again_at_once, setup),

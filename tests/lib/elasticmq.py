@@ -123,7 +123,7 @@ class Server(Client):
 
     def __init__(self, keeps=False):
         jars.need("elasticmq")
-        self.folder = tempfile.mkdtemp(prefix="once-elasticmq-", dir="/tmp")
+        self.folder = tempfile.mkdtemp(prefix="once-elasticmq-")
         self.process = None
         port = jars.free_ports(1)
         super().__init__(f"http://127.0.0.1:{port}")

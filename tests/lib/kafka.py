@@ -139,7 +139,7 @@ class Cluster(Client):
     def __init__(self, brokers=1, session_ms=9000, **settings):
         """`session_ms`: after this a broker that is silent is none; a killed one can come back only then. Settings with '_' for '.'."""
         jars.need("kafka")
-        self.folder = tempfile.mkdtemp(prefix="once-kafka-", dir="/tmp")
+        self.folder = tempfile.mkdtemp(prefix="once-kafka-")
         self.brokers = []
         atexit.register(self.close)
         try:

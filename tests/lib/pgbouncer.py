@@ -34,7 +34,7 @@ class Pooler:
             raise postgres.Missing("PgBouncer is not installed")
         self.server, self.connect_query = server, connect_query
         self.settings = {**SETTINGS, "pool_mode": mode, **{name: str(value) for name, value in settings.items()}}
-        self.folder = tempfile.mkdtemp(prefix="once-bouncer-", dir="/tmp")
+        self.folder = tempfile.mkdtemp(prefix="once-bouncer-")
         self.process = None
         try:
             if os.geteuid() == 0:

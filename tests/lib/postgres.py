@@ -74,7 +74,7 @@ def is_running(pid):
 class Server:
     def __init__(self, port=None, **settings):
         """With a port it also listens on 127.0.0.1."""
-        self.folder = tempfile.mkdtemp(prefix="once-pg-", dir="/tmp")
+        self.folder = tempfile.mkdtemp(prefix="once-pg-")
         self.data = os.path.join(self.folder, "data")
         self.log = os.path.join(self.folder, "log")
         self.process = None

@@ -161,7 +161,7 @@ class Client:
 class Server(Client):
     def __init__(self, consumer_timeout_ms=1800000):
         need()
-        self.folder = tempfile.mkdtemp(prefix="once-rabbitmq-", dir="/tmp")
+        self.folder = tempfile.mkdtemp(prefix="once-rabbitmq-")
         self.process = self.epmd = None
         self.consumer_timeout_ms = consumer_timeout_ms
         atexit.register(self.close)

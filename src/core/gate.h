@@ -63,12 +63,12 @@ typedef struct once_gate {
     once_gate_hold hold;
     int status; /* held: what is wrong, of class PAUSE or RETRY, or ONCE_E_MESSAGE */
     char reason[ONCE_GATE_REASON];
-    int64_t since_ms;             /* held: since then */
-    int64_t at_ms;                /* held: no probe before */
-    int64_t interval_ms;          /* held: the one before at_ms */
-    uint32_t probes;              /* held: how many have ended */
-    const void *probe;            /* held: whose effect is the probe; NULL: none is out */
-    uint32_t storm;               /* DEAD: the hash of the reason */
+    int64_t since_ms;    /* held: since then */
+    int64_t at_ms;       /* held: no probe before */
+    int64_t interval_ms; /* held: the one before at_ms */
+    uint32_t probes;     /* held: how many have ended */
+    const void *probe;   /* held: whose effect is the probe; NULL: none is out */
+    uint32_t storm;      /* DEAD: the hash of the reason */
     /* The last messages that paused it; those before `cleared` did so before another message went through. */
     uint64_t pausers[ONCE_GATE_PAUSERS];
     uint64_t n_pausers, cleared;

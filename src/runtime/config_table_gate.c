@@ -136,7 +136,8 @@ bool once__read_rate(once_config *config, const once_config_field *field, const 
                            : once__is_text(text, "/m") ? 60000
                            : once__is_text(text, "/h") ? HOUR_MS
                                                        : 0;
-    if (!number || !per_ms) return wrong(config, field, node, "a whole number up to 1000000 and a unit, as in '100/s', '30/m' or '10/h'");
+    if (!number || !per_ms)
+        return wrong(config, field, node, "a whole number up to 1000000 and a unit, as in '100/s', '30/m' or '10/h'");
     *rate = (once_rate){n, per_ms};
     return true;
 }

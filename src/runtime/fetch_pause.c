@@ -31,8 +31,8 @@ static const char *format_more(const once_machine *machine, uint64_t without_slo
         len = snprintf(out, MORE_TEXT, ", %" PRIu64 " more wait for a free slot of their handler", without_slot);
     if (!once_machine_next_held(machine, &at, &held)) return out;
     const once_bytes name = held.handler->type.len ? held.handler->type : held.handler->operation;
-    (void)snprintf(out + len, MORE_TEXT - (size_t)len, ", handler '%.*s' is paused", name.len < 100 ? (int)name.len : 100,
-                   name.data);
+    (void)snprintf(out + len, MORE_TEXT - (size_t)len, ", handler '%.*s' is paused",
+                   name.len < 100 ? (int)name.len : 100, name.data);
     return out;
 }
 

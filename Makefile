@@ -13,19 +13,19 @@ demo: all ## show payments, duplicates and SIGKILL in under a minute
 	@tools/demo
 
 check: ## run every test, in the sanitized or in the plain build
-	@tools/setup check
+	@tools/setup check packages
 	@/usr/bin/python3 tools/check
 
 check-all: ## run every test in both builds, plain and sanitized
-	@tools/setup check
+	@tools/setup check packages
 	@/usr/bin/python3 tools/check --all
 
 sim: ## run the simulator
-	@tools/setup check
+	@tools/setup check packages
 	@/usr/bin/python3 tools/check --only sim
 
 fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
-	@tools/setup check
+	@tools/setup check packages
 	@/usr/bin/python3 tools/check --only fuzz --fuzz-seed 0 --fuzz-seconds $(FUZZ_SECONDS)
 
 bench: all ## measure the speed on this machine

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import types
 
@@ -32,6 +33,8 @@ COMMANDS = {
 def check(monkeypatch):
     """The module, fresh: a stage 'fake' of shell commands, a build that is there, no servers."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.gettempdir())  # it sets both
+    monkeypatch.setenv("TMPDIR", tempfile.gettempdir())
     loader = importlib.machinery.SourceFileLoader("once_check", os.path.join(ROOT, "tools", "check"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("once_check", loader))
     monkeypatch.setitem(sys.modules, "once_check", module)
@@ -39,7 +42,7 @@ def check(monkeypatch):
     module.options = types.SimpleNamespace(coverage=False, fast=True, all=False, only=None, list=False, fuzz_seconds=1)
     module.signal = types.SimpleNamespace(**{**vars(module.signal), "signal": lambda *_: None})  # ours stay
     module.run_build = lambda name, stages: module.Report(f"build/{name}", [module.Test("build", "passed")], "", 0.0)
-    module.start_servers = lambda stages: []
+    module.wanted_servers = lambda stages: []
     return module
 
 
@@ -165,9 +168,10 @@ def test_a_server_that_does_not_stop_changes_nothing(check, capsys):
     server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     child = int(server.stdout.readline())
     check.SERVER_STOPS_S = 0.2
-    check.start_servers = lambda stages: [check.Server("PostgreSQL", (), (), "", server)]
+    check.wanted_servers = lambda stages: [check.Server("PostgreSQL", (), (), "", process=server)]
+    check.prepare_servers = lambda wanted: None
     fake(check, {"fine": COMMANDS["fine"]})
-    assert check.main() == 0
+    assert check.main() == 0 and not os.path.exists(check.own_folder)
     said = capsys.readouterr()
     assert said.out.splitlines()[-1] == "2 passed, 0 failed, 0 skipped"
     assert "PostgreSQL did not stop in 0.2 s and was killed" in said.err
@@ -195,12 +199,22 @@ def test_a_server_that_does_not_start_fails_the_check(check, capsys):
     sys.modules["once_check_2"] = fresh
     loader.exec_module(fresh)
     fresh.PYTHON, fresh.SERVER_STARTS_S, fresh.SERVER_STOPS_S = "/bin/false", 5, 5
-    with pytest.raises(SystemExit) as ended:
-        fresh.start_servers([fresh.Stage("unit", "gcc", None)])
+    with pytest.raises(fresh.Unable, match="no PostgreSQL server could be started"):
+        fresh.prepare_servers(fresh.wanted_servers([fresh.Stage("unit", "gcc", None)]))
     del sys.modules["once_check_2"]
-    assert "no PostgreSQL server could be started" in str(ended.value.code)
-    assert fresh.start_servers([fresh.Stage("tree", "gcc", None)]) == []
+    assert fresh.wanted_servers([fresh.Stage("tree", "gcc", None)]) == []
     fresh.SERVERS = fresh.SERVERS[1:]
+    with pytest.raises(fresh.Unable, match="no Kafka could be copied"):
+        fresh.prepare_servers(fresh.wanted_servers([fresh.Stage("conform-asan", "asan", None)]))
+
+
+def test_a_check_without_its_servers_is_no_success(check, capsys):
+    def refuse(wanted):
+        raise check.Unable("no PostgreSQL server could be started")
+
+    check.prepare_servers = refuse
+    fake(check, {"fine": COMMANDS["fine"]})
     with pytest.raises(SystemExit) as ended:
-        fresh.start_servers([fresh.Stage("conform-asan", "asan", None)])
-    assert "no Kafka server could be started" in str(ended.value.code)
+        check.main()
+    assert ended.value.code == "check: no PostgreSQL server could be started; tools/setup check installs one"
+    assert "2 passed" not in capsys.readouterr().out

@@ -10,6 +10,7 @@
 
 #include "base/banned.h"
 
+#define RECENT_MS 100
 #define QUANTUM_MS 20 /* a rate lets messages begin for so much time at once, so that they share transactions */
 
 void once_gate_init(once_gate *gate, const once_gate_spec *spec)
@@ -249,11 +250,29 @@ static bool opens(const once_gate *gate, const once_ended *how)
     }
 }
 
+/* Of many calls in flight those that get no answer end together, when their time is over: a row of failures, in the
+ * midst of others that are answered. So the share is reached only if it is also reached in the last tenth of a second or
+ * two, however many end in that. */
+static bool recently_fails(once_gate *gate, bool failed, int64_t now_ms)
+{
+    struct once_recent *recent = gate->recent;
+    if (now_ms - gate->recent_ms >= RECENT_MS) {
+        recent[0] = now_ms - gate->recent_ms < 2 * RECENT_MS ? recent[1] : (struct once_recent){0};
+        recent[1] = (struct once_recent){0};
+        gate->recent_ms = now_ms;
+    }
+    recent[1].ended++;
+    recent[1].failed += failed;
+    return (recent[0].failed + recent[1].failed) * 100 >=
+           gate->spec->breaker.share * (recent[0].ended + recent[1].ended);
+}
+
 /* Whether too many of the last outcomes are failures. */
 static bool breaks(once_gate *gate, bool failed, int64_t now_ms)
 {
     const once_breaker *breaker = &gate->spec->breaker;
     if (breaker->of == 0) return false;
+    const bool recently = recently_fails(gate, failed, now_ms);
     if (gate->ended == breaker->of) gate->failures -= gate->failed[gate->next];
     else gate->ended++;
     gate->failures += failed;
@@ -261,7 +280,7 @@ static bool breaks(once_gate *gate, bool failed, int64_t now_ms)
     gate->ended_ms[gate->next] = now_ms;
     gate->next = (gate->next + 1) % breaker->of;
     /* The oldest of them is where the next one goes. */
-    return failed && gate->ended == breaker->of && gate->failures * 100 >= breaker->share * breaker->of &&
+    return failed && recently && gate->ended == breaker->of && gate->failures * 100 >= breaker->share * breaker->of &&
            now_ms - gate->ended_ms[gate->next] <= breaker->within_ms && !ONCE_PLANTED(breaker_shut);
 }
 

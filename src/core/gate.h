@@ -80,6 +80,10 @@ typedef struct once_gate {
     bool failed[ONCE_BREAKER_MOST];
     uint32_t ended, failures; /* how many there are, up to `of`; how many of these failed */
     uint32_t next;
+    int64_t recent_ms; /* when the second of these two periods begins */
+    struct once_recent {
+        uint64_t ended, failed;
+    } recent[2];
     /* of the rate: one message costs spec->rate.per_ms, and a millisecond brings spec->rate.n */
     int64_t credit, credit_ms; /* as of this time; ONCE_NO_TIME: nothing has begun yet */
 } once_gate;

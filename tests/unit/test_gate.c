@@ -218,6 +218,21 @@ static void fewer_failures_or_slower_ones_do_not_open_the_breaker(void **state)
     assert_false(once_gate_is_held(&f->gate));
 }
 
+static void f95_a_row_of_failures_amid_many_answers_does_not_open_the_breaker(void **state)
+{
+    fixture *f = *state;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 300; i++) one(f, ONCE_OK, ONCE_DONE, "");
+        f->now_ms += 70 + 30 * round;
+        for (int i = 0; i < 100; i++) one(f, ONCE_OK, ONCE_UNKNOWN, "timeout"); /* that ended together */
+        assert_false(once_gate_is_held(&f->gate));
+        f->now_ms += 20;
+    }
+    f->now_ms += 200; /* nobody is answered any more */
+    for (int i = 0; i < 19; i++) one(f, ONCE_OK, ONCE_UNKNOWN, "timeout");
+    assert_int_equal(f->gate.hold, ONCE_GATE_BREAKER);
+}
+
 static void f96_a_storm_of_letters_with_one_reason_is_a_pause(void **state)
 {
     fixture *f = *state;
@@ -469,6 +484,7 @@ int main(void)
         cmocka_unit_test_setup(effects_that_cannot_be_started_are_probed_sooner, setup),
         cmocka_unit_test_setup(f95_the_breaker_opens_at_a_share_of_failures_and_closes_at_an_answer, setup),
         cmocka_unit_test_setup(fewer_failures_or_slower_ones_do_not_open_the_breaker, setup),
+        cmocka_unit_test_setup(f95_a_row_of_failures_amid_many_answers_does_not_open_the_breaker, setup),
         cmocka_unit_test_setup(f96_a_storm_of_letters_with_one_reason_is_a_pause, setup),
         cmocka_unit_test_setup(f96_a_message_that_lives_does_not_let_as_many_die_again, setup),
         cmocka_unit_test_setup(a_probe_that_is_kept_is_the_only_one, setup),

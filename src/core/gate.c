@@ -300,7 +300,7 @@ bool once_gate_blames(const once_gate *gate, uint64_t id)
 
 static void note_pauser(once_gate *gate, const once_ended *how)
 {
-    if (once_status_class(how->status) != ONCE_CLASS_PAUSE || number_of_pauser(gate, how->id) != UINT64_MAX) return;
+    if (how->status != ONCE_E_DENIED || number_of_pauser(gate, how->id) != UINT64_MAX) return;
     gate->pausers[gate->n_pausers++ % ONCE_GATE_PAUSERS] = how->id;
 }
 

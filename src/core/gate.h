@@ -124,8 +124,8 @@ typedef struct once_ended {
     once_bytes reason;
 } once_ended;
 void once_gate_ended(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env);
-/* The handler is not held, this message paused it before, and another one went through since: if it would do so again,
- * the fault is its own. */
+/* The handler is not held, this message paused it before because it was refused (ONCE_E_DENIED), and another one went
+ * through since: if it is refused again, the fault is its own. */
 bool once_gate_blames(const once_gate *gate, uint64_t id);
 /* The gate is held because of letters with this reason: the message waits, and is no dead letter. */
 bool once_gate_spares(const once_gate *gate, once_bytes reason);

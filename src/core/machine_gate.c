@@ -123,7 +123,7 @@ static once_outcome answer_of(const once_item *item, once_outcome came_to)
  * handler whenever it is tried, and never end. */
 void once__machine_blame(once_machine *machine, once_item *item)
 {
-    if (item->outcome != ONCE_RELEASE || once_status_class(item->run_failure) != ONCE_CLASS_PAUSE) return;
+    if (item->outcome != ONCE_RELEASE || item->run_failure != ONCE_E_DENIED) return;
     if (item->decision.asks || !once_gate_blames(gate_of(machine, item), item->request.id.a)) return;
     item->outcome = ONCE_RETRY;
     item->run_failure = ONCE_OK;

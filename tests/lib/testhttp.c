@@ -23,6 +23,7 @@ typedef struct connection {
     int fd;
     char *in;
     size_t len, capacity;
+    bool deaf; /* nothing is read from it any more */
 } connection;
 
 static void end_connection(connection *c, test_http_then how)
@@ -73,6 +74,17 @@ static void take_request(test_http *server, connection *c, size_t len)
     send_answer(c, &answer);
 }
 
+/* Answers a request of which only the head is there, if the test wants that. */
+static void answer_early(test_http *server, connection *c)
+{
+    pthread_mutex_lock(&server->lock);
+    const test_http_answer answer = {.bytes = server->early};
+    pthread_mutex_unlock(&server->lock);
+    if (!answer.bytes || !memmem(c->in, c->len, "\r\n\r\n", 4)) return;
+    c->deaf = true;
+    send_answer(c, &answer);
+}
+
 static void read_some(test_http *server, connection *c)
 {
     if (c->len == c->capacity && c->capacity < REQUEST_MAX) {
@@ -87,6 +99,7 @@ static void read_some(test_http *server, connection *c)
     }
     c->len += (size_t)n;
     for (size_t len; c->fd >= 0 && (len = request_length(c)) > 0;) take_request(server, c, len);
+    if (c->fd >= 0) answer_early(server, c);
 }
 
 static void take_connection(test_http *server, connection *list)
@@ -127,7 +140,8 @@ static void *serve(void *user)
     for (;;) {
         polled[0] = (struct pollfd){.fd = server->listener, .events = POLLIN};
         polled[1] = (struct pollfd){.fd = server->wake[0], .events = POLLIN};
-        for (size_t i = 0; i < CONNECTIONS; i++) polled[i + 2] = (struct pollfd){.fd = list[i].fd, .events = POLLIN};
+        for (size_t i = 0; i < CONNECTIONS; i++)
+            polled[i + 2] = (struct pollfd){.fd = list[i].fd, .events = list[i].deaf ? 0 : POLLIN};
         if (poll(polled, CONNECTIONS + 2, -1) < 0) continue;
         if (polled[1].revents) {
             char told = 0;
@@ -192,6 +206,13 @@ void test_http_greet(test_http *server, const char *bytes)
 {
     pthread_mutex_lock(&server->lock);
     server->greeting = bytes;
+    pthread_mutex_unlock(&server->lock);
+}
+
+void test_http_answer_early(test_http *server, const char *bytes)
+{
+    pthread_mutex_lock(&server->lock);
+    server->early = bytes;
     pthread_mutex_unlock(&server->lock);
 }
 

@@ -28,6 +28,7 @@ typedef struct test_http {
     size_t n_answers;
     test_http_answer usual;
     const char *greeting;               /* what each connection gets at once, before anything was read; NULL: nothing */
+    const char *early;                  /* the answer to a head whose body is not whole, which is never read then */
     const char *unasked;                /* what is about to be sent on every connection */
     char *requests[TEST_HTTP_REQUESTS]; /* whole, in the order in which they came */
     size_t n_requests, n_connections;
@@ -40,6 +41,8 @@ void test_http_stop(test_http *server);
 void test_http_will(test_http *server, const char *bytes, test_http_then then);
 /* What each connection gets from now on, before anything was read. */
 void test_http_greet(test_http *server, const char *bytes);
+/* Answers so as soon as there is the head of a request, and reads no more of its connection. */
+void test_http_answer_early(test_http *server, const char *bytes);
 /* Sends this on every connection, now; it is sent when the call returns. */
 void test_http_say(test_http *server, const char *bytes);
 /* Waits until there are so many. */

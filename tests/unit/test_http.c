@@ -188,6 +188,19 @@ static void a_request_has_what_the_file_says(void **state)
     has(request, line);
 }
 
+/* libcurl does not send lines that end in a colon; a value may end in one. */
+static void a_value_may_end_in_a_colon(void **state)
+{
+    fixture *f = *state;
+    open_handler(f, "{post: \"http://@/\", headers: {X-Tenant: \"acme:\", X-List: \"a;\", X-None: \"\"}}");
+    says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+    const char *request = test_http_request(&f->server, 0);
+    has(request, "\r\nX-Tenant: acme:\r\n");
+    has(request, "\r\nX-List: a;\r\n");
+    has(request, "\r\nX-None:\r\n");
+    has_not(request, "Expect");
+}
+
 static void a_body_is_the_message_unless_the_file_says_otherwise(void **state)
 {
     fixture *f = *state;
@@ -586,6 +599,18 @@ static void f60_what_was_sent_and_not_answered_is_unknown(void **state)
     }
 }
 
+/* Also for a call that was still connecting when the time of one before it was over. */
+static void f60_every_call_has_its_time_limit(void **state)
+{
+    fixture *f = *state;
+    open_handler(f, both[0]);
+    test_http_will(&f->server, answer(&f->arena, "200 OK\r\nConnection: close", ""), TEST_HTTP_CLOSE);
+    says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+    (void)usleep(310000);
+    test_http_will(&f->server, NULL, TEST_HTTP_KEEP);
+    says(run(f, "{\"id\":2}"), ONCE_UNKNOWN, "no answer within 300ms");
+}
+
 static void end_calls(fixture *f, const char *http)
 {
     open_handler(f, http);
@@ -792,6 +817,34 @@ static void a_large_body_is_sent_whole(void **state)
     open_handler(f, "{post: \"http://@/\", headers: {X-Id: \"${/id}\"}}");
     says(run(f, body), ONCE_DEAD, "header 'X-Id' is longer than 64 KiB");
     assert_int_equal(test_http_count(&f->server), 1);
+    free(body);
+}
+
+/* A server that answers before it has read all of it knows only a part of what it was asked for. */
+static void f81_an_answer_to_a_part_of_a_request_does_not_mean_done(void **state)
+{
+    fixture *f = *state;
+    enum { LEN = 6000000 }; /* more than the kernels at both ends take at once */
+    static const struct {
+        const char *answer;
+        once_outcome outcome;
+        const char *reason;
+    } cases[] = {
+        {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", ONCE_UNKNOWN,
+         "status 200, before the request was sent whole"},
+        {"HTTP/1.1 208 Known\r\nContent-Length: 2\r\n\r\nok", ONCE_UNKNOWN, "before the request was sent whole"},
+        {"HTTP/1.1 413 Large\r\nContent-Length: 2\r\n\r\nno", ONCE_REJECTED, "status 413: no"},
+        {"HTTP/1.1 415 What\r\nContent-Length: 2\r\n\r\nno", ONCE_DEAD, "status 415: no"},
+    };
+    char *body = malloc(LEN + 1);
+    memset(body, ' ', LEN);
+    strcpy(body + LEN - 8, "{\"id\":1}");
+    open_handler(f, "{post: \"http://@/\", already: [208], rejected: [413]}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_http_answer_early(&f->server, cases[i].answer);
+        says(run(f, body), cases[i].outcome, cases[i].reason);
+    }
+    assert_int_equal(test_http_count(&f->server), 0); /* none was whole */
     free(body);
 }
 
@@ -1070,6 +1123,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_request_has_what_the_file_says),
+        TEST(a_value_may_end_in_a_colon),
         TEST(a_body_is_the_message_unless_the_file_says_otherwise),
         TEST(a_value_is_never_more_than_a_value),
         TEST(f81_statuses_are_outcomes),
@@ -1086,6 +1140,7 @@ int main(void)
         TEST(an_answer_may_have_trailers),
         TEST(what_was_not_sent_is_tried_again),
         TEST(f60_what_was_sent_and_not_answered_is_unknown),
+        TEST(f60_every_call_has_its_time_limit),
         TEST(a_call_can_be_ended),
         TEST(a_call_of_libcurl_can_be_ended),
         TEST(link_local_addresses_must_be_written),
@@ -1097,6 +1152,7 @@ int main(void)
         TEST(without_a_descriptor_nothing_is_blamed),
         TEST(a_call_that_stalls_holds_up_no_other),
         TEST(a_large_body_is_sent_whole),
+        TEST(f81_an_answer_to_a_part_of_a_request_does_not_mean_done),
         TEST(redirects_are_followed_only_where_asked),
         TEST(f69_a_lookup_that_is_not_sent_finds_out_nothing),
         TEST(a_lookup_asks_and_changes_nothing),

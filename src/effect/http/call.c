@@ -403,12 +403,23 @@ static void judge_unanswered(http_call *call, CURLcode code, bool killed)
     }
 }
 
+/* A server that has not read the whole request cannot have done what it asks for, nor know it. It can say no to it. */
+static bool came_too_early(const http_call *call, int meaning)
+{
+    const bool says_no = !call->asks && (meaning == ONCE_REJECTED || meaning > ONCE_STALE);
+    return once__http_direct_cut(call) && !says_no;
+}
+
 /* Sets the outcome of an answer that is whole, and says what is special about it. */
 static const char *meaning_of(http_call *call, int meaning, const once_json *json)
 {
     const once_http_request *request = call->fixed->request;
     once_item *item = call->item;
     item->outcome = (once_outcome)meaning;
+    if (came_too_early(call, meaning)) {
+        item->outcome = ONCE_UNKNOWN;
+        return ", before the request was sent whole";
+    }
     if (call->asks && meaning == ONCE_HTTP_ABSENT && !once_http_meets(&request->absent_if, json)) {
         item->outcome = ONCE_UNKNOWN;
         return ", but 'absent_if' is not met";

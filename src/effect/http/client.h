@@ -172,6 +172,8 @@ void once__http_direct_ready(http_call *call, uint32_t events);
 /* The call has ended: keeps its connection for the next one if the answer was whole, else closes it. */
 void once__http_direct_leave(http_call *call);
 void once__http_direct_close(http_call *call);
+/* Whether it is a direct call of whose request only a part was sent. */
+bool once__http_direct_cut(const http_call *call);
 /* Ends calls whose time is over. Returns when to call it again. */
 int64_t once__http_direct_tick(http_driver *driver, int64_t now_ms);
 

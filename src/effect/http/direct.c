@@ -28,9 +28,9 @@ enum { READ_AT_ONCE = 64 << 10 };
 static void put_line(once_buf *out, const char *line)
 {
     const size_t len = strlen(line);
-    const char last = line[len - 1];
-    if (last == ':') return;
-    if (last == ';' && !memchr(line, ':', len)) {
+    const char *colon = memchr(line, ':', len); /* the first one: a value may have others */
+    if (colon && !colon[1]) return;
+    if (!colon && line[len - 1] == ';') {
         once_buf_append(out, line, len - 1);
         once_buf_puts(out, ":");
     } else {
@@ -171,12 +171,19 @@ void once__http_direct_connected(http_call *call)
     call->fd = fd;
     call->connection = call->fixed;
     wait_for(call, EPOLLIN);
+    /* A tick that came while it was connecting has left it out. */
+    if (call->deadline_ms < driver->direct_due_ms) driver->direct_due_ms = call->deadline_ms;
     send_request(call);
+}
+
+bool once__http_direct_cut(const http_call *call)
+{
+    return call->fixed->direct && call->sent < call->out.len + call->body.len;
 }
 
 void once__http_direct_leave(http_call *call)
 {
-    const bool whole = call->reply.state == HTTP_REPLY_WHOLE && call->sent == call->out.len + call->body.len;
+    const bool whole = call->reply.state == HTTP_REPLY_WHOLE && !once__http_direct_cut(call);
     call->idle_since_ms = once_runner_now_ms(call->driver->driver.runner);
     if (!whole || !call->reply.keeps || call->rest.len) once__http_direct_close(call);
 }

@@ -66,6 +66,10 @@ static void answers_end_where_they_say(void **state)
         {"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", HTTP_REPLY_WHOLE, 200, true, "", ""},
         {"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", HTTP_REPLY_WHOLE, 200, true, "ok", ""},
         {"HTTP/1.1 204 No\r\n\r\n", HTTP_REPLY_WHOLE, 204, true, "", ""},
+        {"HTTP/1.1 204 No\r\nContent-Length: 0\r\n\r\n", HTTP_REPLY_WHOLE, 204, true, "", ""},
+        {"HTTP/1.1 204 No\r\nContent-Length: 9\r\n\r\n", HTTP_REPLY_WHOLE, 204, false, "", ""},
+        {"HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n", HTTP_REPLY_WHOLE, 204, false, "", ""},
+        {"HTTP/1.1 304 No\r\nTransfer-Encoding: chunked\r\n\r\n", HTTP_REPLY_WHOLE, 304, false, "", ""},
         {"HTTP/1.1 304 No\r\nContent-Length: 9\r\n\r\n", HTTP_REPLY_WHOLE, 304, true, "", ""},
         {"HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n", HTTP_REPLY_WHOLE, 999, true, "", ""},
         {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200", HTTP_REPLY_WHOLE, 200, true, "ok", NULL},
@@ -167,6 +171,24 @@ static void f81_what_can_be_read_in_two_ways_is_broken(void **state)
         check(&(expected){.bytes = cases[i], .state = HTTP_REPLY_BROKEN}, 1);
 }
 
+static void a_body_may_come_in_many_small_chunks(void **state)
+{
+    (void)state;
+    enum { CHUNKS = 100000 };
+    static const char head[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunk[] = "1\r\nx\r\n";
+    char *text = malloc(sizeof head + CHUNKS * (sizeof chunk - 1) + 10), *at = stpcpy(text, head);
+    http_reply reply;
+    once_buf body;
+    once_buf_init(&body, CHUNKS);
+    for (int i = 0; i < CHUNKS; i++) at = stpcpy(at, chunk);
+    (void)stpcpy(at, "0\r\n\r\n");
+    (void)feed(&reply, text, 1000, &body);
+    assert_int_equal(reply.state, HTTP_REPLY_WHOLE);
+    assert_int_equal(body.len, CHUNKS);
+    once_buf_release(&body);
+    free(text);
+}
+
 static void lines_without_end_are_broken(void **state)
 {
     (void)state;
@@ -189,6 +211,7 @@ int main(void)
         cmocka_unit_test(what_is_not_whole_is_not_taken_for_it),
         cmocka_unit_test(without_a_length_it_ends_with_the_connection),
         cmocka_unit_test(f81_what_can_be_read_in_two_ways_is_broken),
+        cmocka_unit_test(a_body_may_come_in_many_small_chunks),
         cmocka_unit_test(lines_without_end_are_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

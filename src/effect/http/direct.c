@@ -212,7 +212,13 @@ static void take_bytes(http_call *call, const char *data, size_t len)
     const once_bytes in = more ? once_buf_bytes(&call->rest) : (once_bytes){data, len};
     const size_t n = once__http_reply_read(&call->reply, in.data, in.len, &call->answer);
     if (!more) {
-        if (n < len && !once_buf_append(&call->rest, data + n, len - n)) call->reply.keeps = false;
+        if (n < len && !once_buf_append(&call->rest, data + n, len - n)) {
+            call->reply.keeps = false;
+            if (!once__http_reply_ended(&call->reply)) { /* a hole in a line would make another one of it */
+                fail(call, CURLE_OUT_OF_MEMORY, "memory is out");
+                return;
+            }
+        }
     } else {
         memmove(call->rest.data, call->rest.data + n, call->rest.len - n);
         call->rest.len -= n;

@@ -117,6 +117,8 @@ static void end_head(http_reply *reply)
     } else if (reply->status < 200) {
         reply->state = HTTP_REPLY_STATUS; /* an interim answer says nothing */
     } else if (reply->status == 204 || reply->status == 304) {
+        /* They have no body. One that comes all the same would be read as the next answer. */
+        if (reply->chunked || (reply->status == 204 && reply->left)) reply->keeps = false;
         reply->state = HTTP_REPLY_WHOLE;
     } else if (reply->chunked) {
         if (reply->sized) reply->keeps = false; /* somebody between may have read it in the other way */
@@ -150,6 +152,7 @@ static void read_chunk_size(http_reply *reply, const char *line, size_t len)
         return;
     }
     reply->left = size;
+    if (size) reply->head = 0; /* the body has a limit of its own, however small its chunks are */
     reply->state = size ? HTTP_REPLY_DATA : HTTP_REPLY_TRAILERS;
 }
 

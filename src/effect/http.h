@@ -116,6 +116,8 @@ typedef struct once_http_input {
 int once_http_meaning(const once_http_statuses *statuses, long status);
 /* What a status of a lookup means: DONE, RETRY (there is no record of it), ONCE_HTTP_PAUSE or UNKNOWN. */
 int once_http_found(const once_http_statuses *statuses, long status);
+/* Whether the file says what it means. */
+bool once_http_listed(const once_http_statuses *statuses, long status);
 
 /* Whether the body of an answer is JSON, and has what is asked for. True if nothing is. */
 bool once_http_meets(const once_http_conditions *conditions, const once_json *body);

@@ -52,6 +52,8 @@ int once_http_found(const once_http_statuses *statuses, long status)
                                             : ONCE_UNKNOWN;
 }
 
+bool once_http_listed(const once_http_statuses *statuses, long status) { return given_meaning(statuses, status) >= 0; }
+
 /* --- conditions on the body --------------------------------------------------------------------------------------- */
 
 static bool is_one_of(once_json_value value, const once_http_condition *condition)

@@ -419,6 +419,48 @@ static void a_body_can_decide(void **state)
     }
 }
 
+/* An answer in which a refusal cannot be looked for may be one. */
+static void f81_an_answer_that_cannot_be_looked_at_is_not_done(void **state)
+{
+    fixture *f = *state;
+    open_handler(f, "{post: \"http://@/\", response_max: 40B, rejected_if: {/status: declined}, lookup: {get: "
+                    "\"http://@/${key}\", rejected_if: {/status: declined}}}");
+    static const struct {
+        const char *body;
+        once_outcome outcome;
+        const char *reason;
+    } cases[] = {
+        {"{\"status\":\"declined\"}", ONCE_REJECTED, "'rejected_if' is met"},
+        {"{\"status\":\"ok\"}", ONCE_DONE, ""},
+        {"{}", ONCE_DONE, ""},
+        {"<html>declined</html>", ONCE_UNKNOWN, "status 200, but 'rejected_if' cannot be looked at"},
+        {"", ONCE_UNKNOWN, "'rejected_if' cannot be looked at"},
+        {"{\"note\":\"0123456789012345678901234567890123456789\",\"status\":\"declined\"}", ONCE_UNKNOWN,
+         "'rejected_if' cannot be looked at"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int asks = 0; asks < 2; asks++) {
+            test_http_will(&f->server, answer(&f->arena, "200 OK", cases[i].body), TEST_HTTP_KEEP);
+            says(asks ? ask(f) : run(f, "{\"id\":1}"), cases[i].outcome, cases[i].reason);
+        }
+}
+
+/* What it says counts, and not what is left of it without the secrets. */
+static void f81_an_answer_is_judged_before_secrets_are_taken_out(void **state)
+{
+    fixture *f = *state;
+    (void)setenv("ONCE_TEST_SECRET", "1042", 1);
+    open_handler(f, "{post: \"http://@/\", headers: {X-Tenant: env:ONCE_TEST_SECRET}, done_if: {/tenant: 1042}, "
+                    "rejected_if: {/status: declined}}");
+    test_http_will(&f->server, answer(&f->arena, "200 OK", "{\"tenant\":1042,\"status\":\"declined\"}"),
+                   TEST_HTTP_KEEP);
+    says(run(f, "{\"id\":1}"), ONCE_REJECTED, "'rejected_if' is met: {\"tenant\":***,\"status\":\"declined\"}");
+    has_result(&f->items[0], "{\"status\":200,\"body\":\"{\\\"tenant\\\":***,\\\"status\\\":\\\"declined\\\"}\"}");
+    test_http_will(&f->server, answer(&f->arena, "200 OK", "{\"tenant\":1042,\"by\":\"1042\"}"), TEST_HTTP_KEEP);
+    says(run(f, "{\"id\":2}"), ONCE_DONE, "");
+    has_result(&f->items[0], "{\"status\":200,\"body\":\"{\\\"tenant\\\":***,\\\"by\\\":\\\"***\\\"}\"}");
+}
+
 static void conditions_are_about_whole_answers_and_refusals_go_first(void **state)
 {
     fixture *f = *state;
@@ -686,6 +728,7 @@ static void f81_a_connection_that_may_have_more_to_say_is_not_used_again(void **
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n", /* the next one has begun */
         "HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n0123456789012345678901234567890123456789", /* not all is read */
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+        "HTTP/1.1 204 No\r\nContent-Length: 2\r\n\r\n",
     };
     open_handler(f, "{post: \"http://@/\", response_max: 30B}");
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
@@ -879,6 +922,28 @@ static void redirects_are_followed_only_where_asked(void **state)
     assert_int_equal(test_http_count(&f->server), 9);
 }
 
+/* What the file says of a status goes before what is usual for it: nothing is sent again. */
+static void f70_a_status_that_is_listed_is_not_followed(void **state)
+{
+    fixture *f = *state;
+    open_handler(f, "{get: \"http://@/a\", redirects: 1, unknown: [307, 302], already: [308], lookup: {get: "
+                    "\"http://@/${key}\", absent: [303]}}");
+    static const struct {
+        const char *head;
+        once_outcome outcome;
+    } cases[] = {{"307 There\r\nLocation: /b", ONCE_UNKNOWN},
+                 {"302 There\r\nLocation: /b", ONCE_UNKNOWN},
+                 {"308 There\r\nLocation: /b", ONCE_ALREADY}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_http_will(&f->server, answer(&f->arena, cases[i].head, ""), TEST_HTTP_KEEP);
+        says(run(f, "{\"id\":1}"), cases[i].outcome, "status 30");
+        assert_int_equal(test_http_count(&f->server), i + 1);
+    }
+    test_http_will(&f->server, answer(&f->arena, "303 There\r\nLocation: /b", ""), TEST_HTTP_KEEP);
+    says(ask(f), ONCE_RETRY, "status 303");
+    assert_int_equal(test_http_count(&f->server), 4);
+}
+
 /* --- lookup --- */
 
 static void a_lookup_asks_and_changes_nothing(void **state)
@@ -1042,6 +1107,24 @@ static void a_token_comes_from_a_command_and_is_renewed_at_401(void **state)
     remove_command(&c);
 }
 
+static void f70_a_401_that_is_listed_asks_for_no_token(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        const char *list;
+        once_outcome outcome;
+    } cases[] = {{", unknown: [401]", ONCE_UNKNOWN}, {", already: [401]", ONCE_ALREADY}};
+    for (size_t i = 0; i < 2; i++) {
+        token_command c;
+        make_command(&c, "echo token", cases[i].list);
+        open_handler(f, c.http);
+        test_http_will(&f->server, answer(&f->arena, "401 Paid", ""), TEST_HTTP_KEEP);
+        says(run(f, "{\"id\":1}"), cases[i].outcome, "status 401");
+        assert_int_equal(test_http_count(&f->server), i + 1);
+        remove_command(&c);
+    }
+}
+
 /* The server closes the connection while the call waits for a new token: nothing of it is lost. */
 static void a_connection_may_end_while_a_call_waits_for_a_token(void **state)
 {
@@ -1135,6 +1218,8 @@ int main(void)
         TEST(f69_nothing_is_sent_twice_when_a_used_connection_dies),
         TEST(f81_what_was_not_asked_for_is_no_answer),
         TEST(f69_a_reply_that_is_cut_anywhere_is_unknown),
+        TEST(f81_an_answer_that_cannot_be_looked_at_is_not_done),
+        TEST(f81_an_answer_is_judged_before_secrets_are_taken_out),
         TEST(conditions_are_about_whole_answers_and_refusals_go_first),
         TEST(headers_without_end_are_no_answer),
         TEST(an_answer_may_have_trailers),
@@ -1154,10 +1239,12 @@ int main(void)
         TEST(a_large_body_is_sent_whole),
         TEST(f81_an_answer_to_a_part_of_a_request_does_not_mean_done),
         TEST(redirects_are_followed_only_where_asked),
+        TEST(f70_a_status_that_is_listed_is_not_followed),
         TEST(f69_a_lookup_that_is_not_sent_finds_out_nothing),
         TEST(a_lookup_asks_and_changes_nothing),
         TEST(f69_a_404_of_somebody_else_is_not_absent),
         TEST(a_token_comes_from_a_command_and_is_renewed_at_401),
+        TEST(f70_a_401_that_is_listed_asks_for_no_token),
         TEST(a_connection_may_end_while_a_call_waits_for_a_token),
         TEST(a_token_that_cannot_be_had_stops_the_handler),
         TEST(a_call_that_waits_for_a_token_can_be_ended),

@@ -429,9 +429,10 @@ static const char *meaning_of(http_call *call, int meaning, const once_json *jso
         item->outcome = ONCE_REJECTED;
         return ", and 'rejected_if' is met";
     }
-    if (once_http_meets(&request->done_if, json)) return "";
+    const bool met = once_http_meets(&request->done_if, json);
+    if (met && (json || request->rejected_if.n == 0)) return "";
     item->outcome = ONCE_UNKNOWN;
-    return ", but 'done_if' is not met";
+    return met ? ", but 'rejected_if' cannot be looked at" : ", but 'done_if' is not met";
 }
 
 static bool is_redirect(long status) { return (status >= 301 && status <= 303) || status == 307 || status == 308; }
@@ -446,15 +447,34 @@ static const char *note_of(const http_call *call, long status)
     return "";
 }
 
+static int meaning_of_status(const http_call *call, long status)
+{
+    const once_http_statuses *statuses = &call->fixed->request->statuses;
+    return call->asks ? once_http_found(statuses, status) : once_http_meaning(statuses, status);
+}
+
+/* The answer as JSON; NULL: it is none, or not whole. */
+static const once_json *json_of(http_call *call)
+{
+    once_json *json = &call->driver->json;
+    const once_bytes body = once_buf_bytes(&call->answer);
+    return !call->too_large && body.len && once_json_parse(json, body, NULL, NULL) == ONCE_OK ? json : NULL;
+}
+
+/* Takes secrets out of the answer: some servers say them back. Returns what is JSON of the rest. */
+static const once_json *redact_answer(http_call *call, const once_json *json)
+{
+    const size_t len = once__http_redact(call->driver, call->answer.data, call->answer.len);
+    if (len == call->answer.len) return json; /* a mask is shorter than what it hides */
+    call->answer.len = len;
+    return json_of(call);
+}
+
 static void judge_answer(http_call *call, long status)
 {
     http_driver *driver = call->driver;
     once_item *item = call->item;
-    const once_http_statuses *statuses = &call->fixed->request->statuses;
-    const int meaning = (call->asks ? once_http_found : once_http_meaning)(statuses, status);
-    call->answer.len = once__http_redact(driver, call->answer.data, call->answer.len); /* some servers say them back */
-    const once_bytes body = once_buf_bytes(&call->answer);
-    const bool json = !call->too_large && body.len && once_json_parse(&driver->json, body, NULL, NULL) == ONCE_OK;
+    const int meaning = meaning_of_status(call, status);
     char what[200];
     if (meaning == ONCE_HTTP_PAUSE) {
         (void)snprintf(what, sizeof what, "status %ld", status);
@@ -462,14 +482,16 @@ static void judge_answer(http_call *call, long status)
         return;
     }
     item->started = true;
-    const char *special = meaning_of(call, meaning, json ? &driver->json : NULL);
+    const once_json *json = json_of(call);
+    const char *special = meaning_of(call, meaning, json); /* of what it says; then it is made fit to be shown */
+    json = redact_answer(call, json);
     item->maybe_done = item->outcome == ONCE_UNKNOWN;
     if (item->outcome == ONCE_RETRY)
         item->delay_ms = once_http_retry_after(once_bytes_of(call->retry_after),
                                                once_env_wall_ms(once_runner_options_of(driver->driver.runner)->env));
     once_buf_clear(&driver->result);
     if (item->outcome <= ONCE_STALE)
-        once_http_result(&driver->result, status, body, json ? &driver->json : NULL, !call->too_large,
+        once_http_result(&driver->result, status, once_buf_bytes(&call->answer), json, !call->too_large,
                          once_runner_options_of(driver->driver.runner)->spec->result_max);
     const once_bytes result = driver->result.failed ? (once_bytes){0} : once_buf_bytes(&driver->result);
     if (item->outcome == ONCE_DONE) {
@@ -487,6 +509,7 @@ static void judge_answer(http_call *call, long status)
 static bool asks_to_follow(const http_call *call, long status)
 {
     if (call->redirects >= call->driver->http->redirects) return false;
+    if (once_http_listed(&call->fixed->request->statuses, status)) return false; /* the file says what it means */
     if (status == 307 || status == 308) return true;
     return strcmp(call->fixed->request->method, "GET") == 0 && status >= 301 && status <= 303;
 }
@@ -516,12 +539,12 @@ static bool follow(http_call *call, long status)
     return true;
 }
 
-/* A token may have expired: the command is asked for another one, once. A 401 means that nothing was done. */
+/* A token may have expired: the command is asked for another one, once. A 401 means that nothing was done, unless the
+ * file says otherwise. */
 static bool renews(http_call *call, long status)
 {
-    if (status != 401 || call->refreshed || !call->driver->token.file ||
-        !once__http_authorized(call->driver, call->fixed))
-        return false;
+    if (status != 401 || meaning_of_status(call, status) != ONCE_HTTP_PAUSE) return false;
+    if (call->refreshed || !call->driver->token.file || !once__http_authorized(call->driver, call->fixed)) return false;
     call->refreshed = true;
     return true;
 }

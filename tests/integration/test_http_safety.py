@@ -5,7 +5,11 @@ import base64
 import functools
 import json
 import os
+import socket
+import ssl
 import subprocess
+import threading
+import time
 
 import pytest
 
@@ -270,6 +274,49 @@ def test_http2_carries_many_calls_on_few_connections(tmp_path, secure):
     p = Paying(tmp_path / "one", other, n=3, ca=secure.ca, http2="false")
     p.run(status=0)
     assert {each["version"] for each in other.requests()} == {"1.1"}
+
+
+class Chatterer:
+    """HTTP/1.1 with TLS: answers each lookup with 200, and says 404 unasked a little later."""
+
+    def __init__(self, certificate):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        context.num_tickets = 0
+        self.listener = context.wrap_socket(socket.create_server(("127.0.0.1", 0)), server_side=True)
+        self.port, self.requests = self.listener.getsockname()[1], 0
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                connection = self.listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        try:
+            while b"\r\n\r\n" in connection.recv(65536):
+                self.requests += 1
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+                time.sleep(0.05)
+                connection.sendall(b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\n{}")
+        except OSError:
+            pass
+
+
+def test_f81_what_one_server_speaks_says_nothing_of_another(tmp_path, secure):
+    """The gateway speaks HTTP/2, and the one that is asked HTTP/1.1: what it says unasked is no answer to the next question."""
+    chatterer = Chatterer(secure.certificates / "broker.pem")
+    account = secure.account(honour=False)
+    account.fault(path="/charges/k0", status=500, charge=True)
+    account.fault(path="/charges/k1", status=500, charge=True, after_s=0.7)  # its question comes when the other one is long over
+    p = Paying(tmp_path, account, n=2, ca=secure.ca, lookup=f'{{get: "https://127.0.0.1:{chatterer.port}/${{/id}}", after: 1ms}}')
+    counts(p.run(status=0), received=2, done=2)
+    chatterer.listener.close()
+    assert {each["version"] for each in account.requests()} == {"2"} and account.per_reference() == {"k0": 1, "k1": 1}
+    assert chatterer.requests == 2
 
 
 # ---- secrets ----

@@ -558,14 +558,6 @@ static bool reconnects(http_call *call)
     return curl_easy_setopt(call->easy, CURLOPT_FRESH_CONNECT, 1L) == CURLE_OK;
 }
 
-static void note_version(http_call *call)
-{
-    long version = 0;
-    (void)curl_easy_getinfo(call->easy, CURLINFO_HTTP_VERSION, &version);
-    if (version == CURL_HTTP_VERSION_2_0) call->driver->spoke_http2 = true;
-    else if (version > 0) call->driver->spoke_http1 = true;
-}
-
 http_verdict once__http_call_judge(http_call *call, CURLcode code, bool killed)
 {
     long status = call->reply.status;
@@ -574,7 +566,7 @@ http_verdict once__http_call_judge(http_call *call, CURLcode code, bool killed)
                           (code == CURLE_OK || (code == CURLE_WRITE_ERROR && call->too_large)) &&
                           !ONCE_FAIL_AT(http_after);
     if (!killed && reconnects(call)) return HTTP_RECONNECTS;
-    if (answered && !call->fixed->direct) note_version(call);
+    if (answered && !call->fixed->direct) once__http_note_version(call);
     if (answered && follow(call, status)) return HTTP_FOLLOWS;
     if (answered && renews(call, status)) return HTTP_RENEWS;
     if (answered) judge_answer(call, status);

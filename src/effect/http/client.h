@@ -97,7 +97,8 @@ typedef struct http_socket {
     int events; /* CURL_POLL_ */
     int port;   /* ours, of a connection; 0: not asked for yet */
     bool ours; /* of a connection; the resolver of libcurl has sockets of its own, and closes them without telling us */
-    bool left; /* direct: libcurl let it go */
+    bool spoke_http1;  /* an answer of HTTP/1 came on it */
+    bool left;         /* direct: libcurl let it go */
     http_call *direct; /* the call whose connection it is; libcurl has nothing to do with it any more */
 } http_socket;
 
@@ -115,9 +116,8 @@ struct http_driver {
     http_socket **sockets; /* by descriptor */
     size_t n_sockets;
     http_call *spare, *all;
-    int64_t direct_due_ms;         /* no direct call ends before */
-    bool spoke_http1, spoke_http2; /* some answer came in this version */
-    once_json json;                /* of an answer */
+    int64_t direct_due_ms; /* no direct call ends before */
+    once_json json;        /* of an answer */
     once_buf result;
 };
 
@@ -157,6 +157,8 @@ http_socket *once__http_socket(http_driver *driver, int fd);
 void once__http_socket_close(http_driver *driver, int fd);
 /* What became of a call: its outcome, or how it goes on. */
 void once__http_end(http_call *call, CURLcode code, bool killed);
+/* Notes in which version an answer came on the connection of the call. */
+void once__http_note_version(http_call *call);
 /* Hands the call to libcurl. */
 void once__http_hand_over(http_call *call);
 

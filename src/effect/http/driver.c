@@ -224,36 +224,56 @@ static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_s
 
 /* ---- calls ---- */
 
-/* Whether something waits on a connection before the request is sent on it, or it was closed. libcurl 7.88 would take
- * what a server says unasked, such as a 408 after a pause, for the answer to the next request. `port` is ours; if two
- * connections have it, and the other one is readable, the call only gets a connection that it did not need. */
-static bool is_readable(http_driver *driver, int port)
+/* The next connection of libcurl that has this port of ours, from `*fd` on; NULL: there is none. Two connections may
+ * have one port, if they lead elsewhere. */
+static http_socket *next_on_port(http_driver *driver, int port, size_t *fd)
 {
-    for (size_t i = 0; i < driver->n_sockets; i++) {
-        http_socket *s = driver->sockets[i];
+    for (; *fd < driver->n_sockets; ++*fd) {
+        http_socket *s = driver->sockets[*fd];
         if (!s || !s->ours || s->direct) continue;
         if (s->port == 0) {
             struct sockaddr_storage at = {0};
             socklen_t len = sizeof at;
-            if (getsockname((int)i, (struct sockaddr *)&at, &len) != 0) continue;
+            if (getsockname((int)*fd, (struct sockaddr *)&at, &len) != 0) continue;
             s->port = ntohs(at.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)(const void *)&at)->sin6_port
                                                      : ((const struct sockaddr_in *)(const void *)&at)->sin_port);
         }
-        struct pollfd polled = {.fd = (int)i, .events = POLLIN};
-        if (s->port == port && poll(&polled, 1, 0) > 0) return true;
+        if (s->port == port) return s;
     }
-    return false;
+    return NULL;
+}
+
+void once__http_note_version(http_call *call)
+{
+    long version = 0, port = 0;
+    (void)curl_easy_getinfo(call->easy, CURLINFO_HTTP_VERSION, &version);
+    (void)curl_easy_getinfo(call->easy, CURLINFO_LOCAL_PORT, &port);
+    if (version != CURL_HTTP_VERSION_1_0 && version != CURL_HTTP_VERSION_1_1) return;
+    size_t fd = 0;
+    for (http_socket *s; (s = next_on_port(call->driver, (int)port, &fd)); fd++) s->spoke_http1 = true;
 }
 
 /* Streams of HTTP/2 have numbers, so nothing is mistaken there, and other streams make a connection readable. A new
- * connection with TLS may have tickets for the next session. */
-static bool must_be_silent(const http_call *call)
+ * connection with TLS may have tickets for the next session. One of HTTP/1 is used again only after a whole answer. */
+static bool must_be_silent(const http_call *call, const http_socket *s)
 {
-    const http_driver *driver = call->driver;
     long connects = 0;
     if (!call->fixed->request->tls) return true;
     (void)curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
-    return connects == 0 && (!driver->http->http2 || (driver->spoke_http1 && !driver->spoke_http2));
+    return connects == 0 && (!call->driver->http->http2 || s->spoke_http1);
+}
+
+/* Whether something waits on a connection before the request is sent on it, or it was closed. libcurl 7.88 would take
+ * what a server says unasked, such as a 408 after a pause, for the answer to the next request. `port` is ours; if two
+ * connections have it, and the other one is readable, the call only gets a connection that it did not need. */
+static bool is_stale(const http_call *call, int port)
+{
+    size_t fd = 0;
+    for (const http_socket *s; (s = next_on_port(call->driver, port, &fd)); fd++) {
+        struct pollfd polled = {.fd = (int)fd, .events = POLLIN};
+        if (must_be_silent(call, s) && poll(&polled, 1, 0) > 0) return true;
+    }
+    return false;
 }
 
 /* Before each request that libcurl is about to send. For a repetition it only opens a connection. */
@@ -262,7 +282,7 @@ static int may_send(void *user, char *server, char *here, int server_port, int p
     http_call *call = user;
     (void)server, (void)here, (void)server_port;
     if (call->fixed->direct) return CURL_PREREQFUNC_OK; /* it only connects */
-    call->stale = !call->begun && must_be_silent(call) && is_readable(call->driver, port);
+    call->stale = !call->begun && is_stale(call, port);
     if (call->stale || call->begun || ONCE_FAIL_AT(http_before)) return CURL_PREREQFUNC_ABORT;
     call->begun = true;
     return CURL_PREREQFUNC_OK;

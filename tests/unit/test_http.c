@@ -159,6 +159,51 @@ static void has_not(const char *request, const char *part)
     if (strstr(request, part)) fail_msg("'%s' in:\n%s", part, request);
 }
 
+/* --- commands for tokens --- */
+
+/* A command that prints the first line of a file, and notes that it was run. */
+typedef struct token_command {
+    char folder[64], script[100], token[100], runs[100], http[400];
+} token_command;
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static size_t times_run(const token_command *c)
+{
+    FILE *file = fopen(c->runs, "r");
+    size_t n = 0;
+    for (int byte; file && (byte = fgetc(file)) != EOF;) n += byte == '\n';
+    if (file) fclose(file);
+    return n;
+}
+
+static void make_command(token_command *c, const char *script, const char *more)
+{
+    char text[400];
+    snprintf(c->folder, sizeof c->folder, "/tmp/once-http-XXXXXX");
+    assert_non_null(mkdtemp(c->folder));
+    snprintf(c->script, sizeof c->script, "%s/token", c->folder);
+    snprintf(c->token, sizeof c->token, "%s/is", c->folder);
+    snprintf(c->runs, sizeof c->runs, "%s/runs", c->folder);
+    snprintf(text, sizeof text, "#!/bin/sh\ncd %s\necho >>runs\n%s\n", c->folder, script);
+    write_file(c->script, text);
+    assert_int_equal(chmod(c->script, 0700), 0);
+    snprintf(c->http, sizeof c->http, "{post: \"http://@/\", bearer: {exec: [%s]}%s}", c->script, more);
+}
+
+static void remove_command(const token_command *c)
+{
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf %s", c->folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* --- what is sent --- */
 
 static void a_request_has_what_the_file_says(void **state)
@@ -358,6 +403,37 @@ static void refused_credentials_stop_the_handler(void **state)
     open_handler(f, "{post: \"http://@/\", basic: env:ONCE_TEST_SECRET}");
     test_http_will(&f->server, answer(&f->arena, "401 No", "ann has no password hush-hush"), TEST_HTTP_KEEP);
     says(run(f, "{\"id\":1}"), ONCE_RELEASE, "ann has no password ***");
+}
+
+/* A secret may be a part of another one, and an answer may escape some of its bytes. */
+static void no_part_of_a_secret_is_left(void **state)
+{
+    fixture *f = *state;
+    token_command c;
+    (void)setenv("ONCE_TEST_SECRET", "live", 1);
+    (void)setenv("ONCE_TEST_LONGER", "sk_live_51H", 1);
+    (void)setenv("ONCE_TEST_ODD", "a/b\\\\c\"d", 1); /* two backslashes */
+    make_command(&c, "echo of_sk_live_51H_too/x",
+                 ", headers: {A: env:ONCE_TEST_SECRET, B: env:ONCE_TEST_LONGER, C: env:ONCE_TEST_ODD}");
+    open_handler(f, c.http);
+    static const struct {
+        const char *body, *shown;
+    } cases[] = {
+        {"key sk_live_51H is live", "key *** is ***"},
+        {"token of_sk_live_51H_too/x", "token ***"},
+        {"token of_sk_live_51H_too\\/x", "token ***"},
+        {"odd a/b\\\\c\"d", "odd ***"},
+        {"odd a/b\\\\\\\\c\\\"d.", "odd ***."},
+        {"odd a\\/b\\\\\\\\c\\\"d, a\\/b\\\\\\\\c\\\"d", "odd ***, ***"},
+        {"odd a\\/b", "odd a\\/b"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char reason[100];
+        (void)snprintf(reason, sizeof reason, "status 400: %s", cases[i].shown);
+        test_http_will(&f->server, answer(&f->arena, "400 No", cases[i].body), TEST_HTTP_KEEP);
+        says(run(f, "{\"id\":1}"), ONCE_DEAD, reason);
+    }
+    remove_command(&c);
 }
 
 static void f61_results_are_capped(void **state)
@@ -1037,49 +1113,6 @@ static void f69_a_lookup_that_is_not_sent_finds_out_nothing(void **state)
 
 /* --- a token from a command --- */
 
-/* A command that prints the first line of a file, and notes that it was run. */
-typedef struct token_command {
-    char folder[64], script[100], token[100], runs[100], http[300];
-} token_command;
-
-static void write_file(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
-static size_t times_run(const token_command *c)
-{
-    FILE *file = fopen(c->runs, "r");
-    size_t n = 0;
-    for (int byte; file && (byte = fgetc(file)) != EOF;) n += byte == '\n';
-    if (file) fclose(file);
-    return n;
-}
-
-static void make_command(token_command *c, const char *script, const char *more)
-{
-    char text[400];
-    snprintf(c->folder, sizeof c->folder, "/tmp/once-http-XXXXXX");
-    assert_non_null(mkdtemp(c->folder));
-    snprintf(c->script, sizeof c->script, "%s/token", c->folder);
-    snprintf(c->token, sizeof c->token, "%s/is", c->folder);
-    snprintf(c->runs, sizeof c->runs, "%s/runs", c->folder);
-    snprintf(text, sizeof text, "#!/bin/sh\ncd %s\necho >>runs\n%s\n", c->folder, script);
-    write_file(c->script, text);
-    assert_int_equal(chmod(c->script, 0700), 0);
-    snprintf(c->http, sizeof c->http, "{post: \"http://@/\", bearer: {exec: [%s]}%s}", c->script, more);
-}
-
-static void remove_command(const token_command *c)
-{
-    char command[100];
-    snprintf(command, sizeof command, "rm -rf %s", c->folder);
-    assert_int_equal(system(command), 0);
-}
-
 static void a_token_comes_from_a_command_and_is_renewed_at_401(void **state)
 {
     fixture *f = *state;
@@ -1121,6 +1154,45 @@ static void f70_a_401_that_is_listed_asks_for_no_token(void **state)
         test_http_will(&f->server, answer(&f->arena, "401 Paid", ""), TEST_HTTP_KEEP);
         says(run(f, "{\"id\":1}"), cases[i].outcome, "status 401");
         assert_int_equal(test_http_count(&f->server), i + 1);
+        remove_command(&c);
+    }
+}
+
+/* The answer to a call that carries a token comes when the command runs again, or has failed. */
+static void a_token_is_a_secret_while_calls_carry_it(void **state)
+{
+    fixture *f = *state;
+    static const char late[] = "HTTP/1.1 400 No\r\nContent-Length: 18\r\n\r\ntoken-one is wrong";
+    for (int fails = 0; fails < 2; fails++) {
+        token_command c;
+        once_item *none = NULL;
+        make_command(&c, "[ -e is ] || exit 1; [ -e slow ] && sleep 1000; cat is", "");
+        write_file(c.token, "token-one\n");
+        open_handler(f, c.http);
+        const size_t before = test_http_count(&f->server);
+        test_http_will(&f->server, NULL, TEST_HTTP_KEEP);
+        start(f, 1, "{\"id\":1}"); /* it is answered late */
+        while (test_http_count(&f->server) == before) assert_int_equal(once_runner_wait(f->runner, 5, &none, 1), 0);
+        if (fails) {
+            assert_int_equal(unlink(c.token), 0);
+            test_http_will(&f->server, answer(&f->arena, "401 No", ""), TEST_HTTP_CLOSE);
+            says(run(f, "{\"id\":2}"), ONCE_RELEASE, "ended with status 1");
+        } else {
+            char slow[120];
+            snprintf(slow, sizeof slow, "%s/slow", c.folder);
+            write_file(c.token, "token-two\n");
+            test_http_will(&f->server, answer(&f->arena, "401 No", ""), TEST_HTTP_CLOSE);
+            test_http_will(&f->server, answer(&f->arena, "200 OK", ""), TEST_HTTP_CLOSE);
+            says(run(f, "{\"id\":2}"), ONCE_DONE, "");
+            write_file(slow, "");
+            test_http_will(&f->server, answer(&f->arena, "401 No", ""), TEST_HTTP_CLOSE);
+            start(f, 2, "{\"id\":3}");
+            while (times_run(&c) < 3) assert_int_equal(once_runner_wait(f->runner, 5, &none, 1), 0);
+        }
+        test_http_say(&f->server, late);
+        const once_item *item = ended(f);
+        assert_ptr_equal(item, &f->items[1]);
+        says(item, ONCE_DEAD, "status 400: *** is wrong");
         remove_command(&c);
     }
 }
@@ -1212,6 +1284,7 @@ int main(void)
         TEST(f81_statuses_are_outcomes),
         TEST(what_cannot_be_read_is_a_mistake_of_the_file),
         TEST(refused_credentials_stop_the_handler),
+        TEST(no_part_of_a_secret_is_left),
         TEST(f61_results_are_capped),
         TEST(retry_after_is_honoured),
         TEST(a_body_can_decide),
@@ -1245,6 +1318,7 @@ int main(void)
         TEST(f69_a_404_of_somebody_else_is_not_absent),
         TEST(a_token_comes_from_a_command_and_is_renewed_at_401),
         TEST(f70_a_401_that_is_listed_asks_for_no_token),
+        TEST(a_token_is_a_secret_while_calls_carry_it),
         TEST(a_connection_may_end_while_a_call_waits_for_a_token),
         TEST(a_token_that_cannot_be_had_stops_the_handler),
         TEST(a_call_that_waits_for_a_token_can_be_ended),

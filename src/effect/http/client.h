@@ -85,8 +85,10 @@ typedef struct http_token {
     once_watch out, err, end;
     bool runs, late;
     int64_t deadline_ms;
-    once_buf texts[2]; /* the token, and the one before, or the one that is read */
+    once_buf texts[2]; /* the token, and the one before: answers to calls that carried them may still come */
+    once_buf output;   /* what the command prints */
     int current;
+    bool valid; /* there is one, and the last command did not fail */
     uint64_t generation;
     http_call *waiting, **last_waiting;
 } http_token;

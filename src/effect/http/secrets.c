@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,11 +12,12 @@
 #include "base/errno_text.h"
 #include "base/no_memory.h"
 #include "effect/http/client.h"
+#include "effect/http_config.h"
 
 #include "base/banned.h"
 
-#define SHORTEST 4      /* a shorter secret would hide ordinary words */
-#define SECRETS_MAX 140 /* two maps of headers, bearer, basic twice, proxy */
+#define SHORTEST 4                                        /* a shorter secret would hide ordinary words */
+#define SECRETS_MAX (2 * (ONCE_HTTP_HEADERS_MAX + 3) + 2) /* of both requests: headers, `basic` in 3 forms; the proxy */
 #define MASK "***"
 
 typedef struct reader {
@@ -198,6 +200,13 @@ static int read_proxy(reader *r, once_error *err)
     return ONCE_OK;
 }
 
+/* Long ones first: what is left of a secret when a part of it was replaced is not found any more. */
+static int by_length(const void *a, const void *b)
+{
+    const size_t x = ((const once_bytes *)a)->len, y = ((const once_bytes *)b)->len;
+    return (x < y) - (x > y);
+}
+
 int once__http_read_secrets(http_driver *driver, once_error *err)
 {
     const once_http_spec *http = driver->http;
@@ -208,29 +217,71 @@ int once__http_read_secrets(http_driver *driver, once_error *err)
     if (rc == ONCE_OK) rc = make_fixed(&r, &driver->fixed[HTTP_EFFECT], &http->request, err);
     if (rc == ONCE_OK) rc = make_fixed(&r, &driver->fixed[HTTP_LOOKUP], &http->lookup.request, err);
     if (rc == ONCE_OK) rc = read_proxy(&r, err);
+    if (rc == ONCE_OK) qsort(r.secrets, driver->n_secrets, sizeof *r.secrets, by_length);
     if (rc == ONCE_OK) rc = copy_path(&r, "ca", http->ca, &driver->ca, err);
     if (rc == ONCE_OK) rc = copy_path(&r, "certificate", http->certificate, &driver->certificate, err);
     if (rc == ONCE_OK) rc = copy_path(&r, "key", http->key, &driver->key, err);
     return rc;
 }
 
+/* ---- texts without them ---- */
+
+static bool may_be_escaped(char c) { return c == '/' || c == '"' || c == '\\'; }
+
+/* How many bytes of the text are the secret as it stands in a string of JSON, where a backslash may be before some of
+ * its bytes; 0: the text does not begin with it. */
+static size_t escaped_length(once_bytes secret, once_bytes text)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < secret.len; i++) {
+        const char c = secret.data[i];
+        if (may_be_escaped(c) && at + 1 < text.len && text.data[at] == '\\' && text.data[at + 1] == c) at++;
+        if (at >= text.len || text.data[at] != c) return 0;
+        at++;
+    }
+    return at;
+}
+
+/* Finds the secret, as it is or escaped. */
+static char *find_secret(once_bytes secret, char *text, size_t len, size_t *length)
+{
+    char *plain = memmem(text, len, secret.data, secret.len), *end = plain ? plain : text + len;
+    bool escapable = false;
+    for (size_t i = 0; i < secret.len && !escapable; i++) escapable = may_be_escaped(secret.data[i]);
+    for (char *at = text; escapable && at < end; at++) {
+        if (*at != secret.data[0] && *at != '\\') continue;
+        *length = escaped_length(secret, (once_bytes){at, len - (size_t)(at - text)});
+        if (*length) return at;
+    }
+    *length = secret.len;
+    return plain;
+}
+
 static size_t redact(once_bytes secret, char *text, size_t len)
 {
     char *at = text;
-    while (len > 0 && (at = memmem(at, len - (size_t)(at - text), secret.data, secret.len))) {
+    size_t n;
+    if (secret.len < SHORTEST) return len;
+    while (len > 0 && (at = find_secret(secret, at, len - (size_t)(at - text), &n))) {
         static_assert(SHORTEST > sizeof MASK - 1, "a mask fits in the place of a secret");
-        char *behind = at + secret.len;
+        char *behind = at + n;
         at = mempcpy(at, MASK, sizeof MASK - 1);
         memmove(at, behind, len - (size_t)(behind - text));
-        len -= secret.len - (sizeof MASK - 1);
+        len -= n - (sizeof MASK - 1);
     }
     return len;
 }
 
 size_t once__http_redact(const http_driver *driver, char *text, size_t len)
 {
-    for (size_t i = 0; i < driver->n_secrets; i++) len = redact(driver->secrets[i], text, len);
-    for (size_t i = 0; i < 2; i++)
-        if (driver->token.texts[i].len >= SHORTEST) len = redact(once_buf_bytes(&driver->token.texts[i]), text, len);
+    once_bytes tokens[] = {once_buf_bytes(&driver->token.texts[0]), once_buf_bytes(&driver->token.texts[1])};
+    const size_t n_tokens = sizeof tokens / sizeof *tokens;
+    size_t k = 0;
+    qsort(tokens, n_tokens, sizeof *tokens, by_length);
+    for (size_t i = 0; i < driver->n_secrets; i++) {
+        for (; k < n_tokens && tokens[k].len >= driver->secrets[i].len; k++) len = redact(tokens[k], text, len);
+        len = redact(driver->secrets[i], text, len);
+    }
+    for (; k < n_tokens; k++) len = redact(tokens[k], text, len);
     return len;
 }

@@ -83,18 +83,19 @@ static bool is_token(once_bytes text)
 /* The output becomes the token. The one before is kept, because texts of calls that used it must not show it either. */
 static bool take_token(http_token *token)
 {
-    once_buf *made = &token->texts[1 - token->current];
+    once_buf *made = &token->output;
     while (made->len > 0 && once_ascii_is_space(made->data[made->len - 1])) made->len--;
     if (made->failed || !is_token(once_buf_bytes(made))) return false;
     token->current = 1 - token->current;
+    const once_buf oldest = token->texts[token->current];
+    token->texts[token->current] = token->output;
+    token->output = oldest;
     token->generation++;
+    token->valid = true;
     return true;
 }
 
-static void keep_output(http_token *token, const char *data, size_t n)
-{
-    once_buf_append(&token->texts[1 - token->current], data, n);
-}
+static void keep_output(http_token *token, const char *data, size_t n) { once_buf_append(&token->output, data, n); }
 
 /* What it says may have a secret in it, so nobody is shown it. */
 static void drop_error(http_token *token, const char *data, size_t n) { (void)token, (void)data, (void)n; }
@@ -127,7 +128,7 @@ static void command_ended(http_token *token, int status)
                        WEXITSTATUS(status));
     else (void)snprintf(why, sizeof why, "the command of 'bearer' was ended by a signal");
     token->generation++; /* the next call asks again */
-    token->texts[token->current].len = 0;
+    token->valid = false;
     wake(driver, ONCE_E_DENIED, why);
 }
 
@@ -174,7 +175,7 @@ static int start_command(http_token *token, once_error *err)
     token->runs = true;
     token->late = false;
     token->deadline_ms = once_runner_now_ms(runner) + token->driver->driver.handler->timeout_ms;
-    once_buf_clear(&token->texts[1 - token->current]);
+    once_buf_clear(&token->output);
     token->out = (once_watch){.fd = token->child.out, .ready = out_ready};
     token->err = (once_watch){.fd = token->child.err, .ready = err_ready};
     token->end = (once_watch){.fd = token->child.pidfd, .ready = end_ready};
@@ -194,8 +195,7 @@ static int start_command(http_token *token, once_error *err)
 bool once__http_token_ready(http_call *call, bool refused)
 {
     http_token *token = &call->driver->token;
-    const bool there = token->texts[token->current].len > 0;
-    if (there && !token->runs && !(refused && call->token_generation == token->generation)) return true;
+    if (token->valid && !token->runs && !(refused && call->token_generation == token->generation)) return true;
     wait_for_token(call);
     if (token->runs) return false;
     once_error why = {0};
@@ -234,6 +234,7 @@ int once__http_token_open(http_driver *driver, once_error *err)
     token->out.fd = token->err.fd = token->end.fd = -1;
     once_buf_init(&token->texts[0], TOKEN_MAX);
     once_buf_init(&token->texts[1], TOKEN_MAX);
+    once_buf_init(&token->output, TOKEN_MAX);
     if (http->n_token_command == 0) return ONCE_OK;
     token->argv = once_arena_new(&driver->arena, char *, http->n_token_command + 1);
     if (!token->argv) return once_no_memory(err, "for the handlers");
@@ -255,5 +256,6 @@ void once__http_token_close(http_driver *driver)
     }
     once_buf_release(&token->texts[0]);
     once_buf_release(&token->texts[1]);
+    once_buf_release(&token->output);
     free(token->file);
 }

@@ -10,7 +10,7 @@
 
 #include "base/banned.h"
 
-#define RECENT_MS 100
+#define RECENT_MS 500
 #define QUANTUM_MS 20 /* a rate lets messages begin for so much time at once, so that they share transactions */
 
 void once_gate_init(once_gate *gate, const once_gate_spec *spec)
@@ -206,7 +206,6 @@ static void wait(once_gate *gate, int64_t now_ms, const once_env *env)
 static void open_again(once_gate *gate)
 {
     gate->hold = ONCE_GATE_OPEN;
-    gate->cleared = gate->n_pausers;
     gate->probe = NULL;
     gate->ended = gate->failures = gate->next = 0;
 }
@@ -251,8 +250,8 @@ static bool opens(const once_gate *gate, const once_ended *how)
 }
 
 /* Of many calls in flight those that get no answer end together, when their time is over: a row of failures, in the
- * midst of others that are answered. So the share is reached only if it is also reached in the last tenth of a second or
- * two, however many end in that. */
+ * midst of others that are answered. So the share is reached only if it is also reached in the last half or whole
+ * second, however many end in that. */
 static bool recently_fails(once_gate *gate, bool failed, int64_t now_ms)
 {
     struct once_recent *recent = gate->recent;
@@ -284,24 +283,46 @@ static bool breaks(once_gate *gate, bool failed, int64_t now_ms)
            now_ms - gate->ended_ms[gate->next] <= breaker->within_ms && !ONCE_PLANTED(breaker_shut);
 }
 
-/* The number of this message among those that paused it; UINT64_MAX: it did not, or that is long ago. */
-static uint64_t number_of_pauser(const once_gate *gate, uint64_t id)
+/* Its place among those that were refused; n_pausers: it was not, or that is long ago. */
+static uint32_t find_pauser(const once_gate *gate, uint64_t id)
 {
-    const uint64_t n = gate->n_pausers < ONCE_GATE_PAUSERS ? gate->n_pausers : ONCE_GATE_PAUSERS;
-    for (uint64_t i = gate->n_pausers - n; i < gate->n_pausers; i++)
-        if (gate->pausers[i % ONCE_GATE_PAUSERS] == id) return i;
-    return UINT64_MAX;
+    uint32_t i = 0;
+    while (i < gate->n_pausers && gate->pausers[i].id != id) i++;
+    return i;
 }
 
 bool once_gate_blames(const once_gate *gate, uint64_t id)
 {
-    return !once_gate_is_held(gate) && number_of_pauser(gate, id) < gate->cleared;
+    const uint32_t i = once_gate_is_held(gate) ? gate->n_pausers : find_pauser(gate, id);
+    return i < gate->n_pausers && gate->pausers[i].cleared;
 }
 
-static void note_pauser(once_gate *gate, const once_ended *how)
+/* Where too many are refused, any of them gives way: they come again in the order in which they came, and the oldest
+ * one would be forgotten just before its turn. */
+static void note_pauser(once_gate *gate, const once_ended *how, const once_env *env)
 {
-    if (how->status != ONCE_E_DENIED || number_of_pauser(gate, how->id) != UINT64_MAX) return;
-    gate->pausers[gate->n_pausers++ % ONCE_GATE_PAUSERS] = how->id;
+    if (how->status != ONCE_E_DENIED || find_pauser(gate, how->id) < gate->n_pausers) return;
+    const bool full = gate->n_pausers == ONCE_GATE_PAUSERS;
+    struct once_pauser *pauser =
+        &gate->pausers[full ? once_env_random_u64(env) % ONCE_GATE_PAUSERS : gate->n_pausers++];
+    if (!full || pauser->cleared) gate->n_uncleared++;
+    *pauser = (struct once_pauser){.id = how->id};
+}
+
+/* It was blamed. The next time that takes another answer: perhaps nobody gets through any more. */
+static void use_up_blame(once_gate *gate, uint64_t id)
+{
+    const uint32_t i = find_pauser(gate, id);
+    if (i == gate->n_pausers || !gate->pausers[i].cleared) return;
+    gate->pausers[i].cleared = false;
+    gate->n_uncleared++;
+}
+
+static void clear_pausers(once_gate *gate)
+{
+    if (gate->n_uncleared == 0) return;
+    for (uint32_t i = 0; i < gate->n_pausers; i++) gate->pausers[i].cleared = true;
+    gate->n_uncleared = 0;
 }
 
 static void heed_status(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env)
@@ -318,6 +339,10 @@ static bool is_worse(const once_gate *gate, const once_ended *how)
 
 static void heed_outcome(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env)
 {
+    /* What was under way when the gate was held may have begun before the others were refused. */
+    if (!once_gate_is_held(gate) && !how->asked && !is_failure(how->outcome) && how->outcome != ONCE_RELEASE)
+        clear_pausers(gate);
+    if (is_failure(how->outcome)) use_up_blame(gate, how->id);
     const uint32_t reason = how->dead ? once_gate_fold(how->reason) : 0;
     once_ended why = *how;
     window_add(&gate->dead, reason);
@@ -352,7 +377,7 @@ void once_gate_ended(once_gate *gate, const once_ended *how, int64_t now_ms, con
         if (opens(gate, how)) open_again(gate);
         else probe_failed(gate, now_ms, env);
     }
-    note_pauser(gate, how);
+    note_pauser(gate, how, env);
     if (how->status == ONCE_OK) heed_outcome(gate, how, now_ms, env);
     else if (!was_held || probe || is_worse(gate, how)) heed_status(gate, how, now_ms, env);
 }

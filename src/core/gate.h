@@ -69,9 +69,12 @@ typedef struct once_gate {
     uint32_t probes;     /* held: how many have ended */
     const void *probe;   /* held: whose effect is the probe; NULL: none is out */
     uint32_t storm;      /* DEAD: the hash of the reason */
-    /* The last messages that paused it; those before `cleared` did so before another message went through. */
-    uint64_t pausers[ONCE_GATE_PAUSERS];
-    uint64_t n_pausers, cleared;
+    /* Messages that paused it because they were refused. `cleared`: another one was answered since. */
+    struct once_pauser {
+        uint64_t id;
+        bool cleared;
+    } pausers[ONCE_GATE_PAUSERS];
+    uint32_t n_pausers, n_uncleared;
     once_dead_window dead, trial; /* trial: with the outcomes of the transaction that is made */
     bool tried;                   /* trial is in use */
     uint32_t in_pass;             /* messages that began in the transaction that is made */
@@ -124,8 +127,8 @@ typedef struct once_ended {
     once_bytes reason;
 } once_ended;
 void once_gate_ended(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env);
-/* The handler is not held, this message paused it before because it was refused (ONCE_E_DENIED), and another one went
- * through since: if it is refused again, the fault is its own. */
+/* This message is refused (ONCE_E_DENIED). True: it was before, and another one was answered since, so the fault is its
+ * own: it has failed (ONCE_RETRY), and no pause is needed. */
 bool once_gate_blames(const once_gate *gate, uint64_t id);
 /* The gate is held because of letters with this reason: the message waits, and is no dead letter. */
 bool once_gate_spares(const once_gate *gate, once_bytes reason);

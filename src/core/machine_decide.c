@@ -117,6 +117,7 @@ static void ran(once_machine *machine, once_item *item)
         ran_then(machine, item);
         return;
     }
+    once__machine_blame(machine, item);
     item->started = item->run_failure == ONCE_OK;
     item->stage = ONCE_STAGE_SETTLE;
     item->delay_ms = item->outcome == ONCE_RELEASE ? 0 : -1;

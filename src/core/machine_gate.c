@@ -231,6 +231,10 @@ bool once__machine_waits_in_vain(once_machine *machine, const once_action *stats
     once_held_view held;
     const bool others = stats->claimed > machine->outside.unwritten.n; /* which wait for their handlers, too */
     if (!(machine->o.source & ONCE_SOURCE_FINITE) || others || now_ms < machine->gate.others_ms) return false;
+    for (size_t i = 0; i < machine->spec->n_handlers; i++) {
+        const once_gate *gate = &machine->gate.gates.at[i];
+        if (!once_gate_is_held(gate) && once_gate_room(gate, now_ms) == 0) return false; /* its rate lets it go on */
+    }
     while (once_machine_next_held(machine, &at, &held)) {
         const int64_t since_ms = held.since_ms > machine->gate.progress_ms ? held.since_ms : machine->gate.progress_ms;
         if (now_ms - since_ms < patience_ms(machine, &held)) continue;

@@ -216,6 +216,19 @@ def received(p):
     return all(each["receives"] for each in p.sqs.messages(p.queue))
 
 
+def test_what_waits_for_the_rest_of_its_batch_is_extended(tmp_path, sqs):
+    p = FakeSqsPipeline(tmp_path, sqs, config=CONFIG + "batch: {wait: 6s}\n", visibility="2s")
+    sqs.send(p.queue, *numbered(3))
+    with p.start() as running:
+        until(lambda: all(each["receives"] == 1 for each in sqs.messages(p.queue)), what="they were received")
+        for _ in range(40):  # longer than their visibility
+            assert all(each["receives"] == 1 and each["hidden"] > 0 for each in sqs.messages(p.queue)), "not extended"
+            time.sleep(0.1)
+        p.wait(running, p.is_empty, what="they are done")
+        p.stop(running)
+    p.check(3)
+
+
 def test_f46_without_its_store_it_deletes_nothing(tmp_path, sqs):
     """Messages that are here stay hidden, and nothing is deleted."""
     p = FakeSqsPipeline(tmp_path, sqs, f"batch: {{max: 10}}\n{CONFIG}", visibility="2s")

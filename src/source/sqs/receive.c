@@ -90,6 +90,7 @@ static bool take_page(sqs_source *q, once_buf *text, size_t *taken)
     page->text = *text;
     *text = swapped;
     page->fresh_ns = once__sqs_now_ns(q);
+    page->last = false;
     const bool good = once_json_parse(&page->json, once_buf_bytes(&page->text), NULL, NULL) == ONCE_OK &&
                       once__sqs_read_messages(&page->json, messages, &n);
     for (size_t i = 0; i < n && good; i++) (void)note_delivery(q, page, messages[i], &arena);
@@ -255,6 +256,7 @@ static void extend_page(sqs_source *q, sqs_page *page, int64_t ms)
     const int64_t now_ns = once__sqs_now_ns(q);
     if (once__sqs_do(q->aside, SQS_EXTEND, list, n, ms, &err) == ONCE_OK) page->fresh_ns = now_ns;
     else once_log(ONCE_LOG_DEBUG, "sqs_not_extended", "%s", err.text);
+    for (size_t i = 0; i < n; i++) page->last |= list[i].answer == ONCE_RECEIPT_LAST;
 }
 
 /* What is no longer ours comes again. */
@@ -280,7 +282,7 @@ static void keep_pages(sqs_source *q)
 {
     const int64_t visibility_ms = atomic_load(&q->visibility_ms), now_ns = once__sqs_now_ns(q);
     for (sqs_page *page = q->first; page; page = page->next)
-        if (now_ns - page->fresh_ns > visibility_ms * NS / 3 && is_fresh(q, page))
+        if (now_ns - page->fresh_ns > visibility_ms * NS / 3 && is_fresh(q, page) && !page->last)
             extend_page(q, page, visibility_ms / 6 < 1000 ? 1000 : ONCE_SQS_CALL_MS);
     drop_stale(q);
 }
@@ -329,7 +331,9 @@ static void wait_for_messages(sqs_source *q, size_t max)
         const int64_t now_ns = once__sqs_now_ns(q);
         if (q->held >= max || now_ns >= until_ns || atomic_exchange(&q->woken, false)) return;
         if (q->failure.status != ONCE_OK && polls_out(q) == 0) return;
-        serve(q, (until_ns - now_ns + NS - 1) / NS);
+        const int64_t most_ms = atomic_load(&q->visibility_ms) / 6, wait_ms = (until_ns - now_ns + NS - 1) / NS;
+        serve(q, q->held && most_ms < wait_ms ? most_ms : wait_ms);
+        keep_pages(q); /* those that came first, while the batch fills */
     }
 }
 

@@ -160,6 +160,7 @@ typedef struct sqs_page {
     once_json_value messages[ONCE_SQS_TEN];
     size_t n, given;
     int64_t fresh_ns; /* when they were received or extended */
+    bool last;        /* SQS keeps them for no longer than that */
 } sqs_page;
 
 typedef struct sqs_poll {

@@ -118,8 +118,7 @@ int64_t once_machine_wait_ms(const once_machine *machine, int64_t now_ms)
 {
     int64_t at_ms = ONCE_NEVER;
     if (!machine->end.stopping) at_ms = once__machine_take_at_ms(machine, now_ms);
-    if (!machine->end.stopping && machine->source.at_end && machine->outside.flight.n == 0 &&
-        machine->store.stats_at_ms < at_ms)
+    if (!machine->end.stopping && once__machine_may_be_over(machine) && machine->store.stats_at_ms < at_ms)
         at_ms = machine->store.stats_at_ms;
     if (!machine->end.stopping && once__machine_count_at_ms(machine) < at_ms)
         at_ms = once__machine_count_at_ms(machine);

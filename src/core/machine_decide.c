@@ -156,8 +156,9 @@ static void decide_run(once_machine *machine, once_item *item)
         return;
     }
     if (item->decision.unclaimed) {
-        item->commit_unknown = false;      /* the store has nothing of it */
-        if (machine->end.stopping) return; /* it goes back to the queue */
+        item->commit_unknown = false; /* the store has nothing of it */
+        /* It goes back to the queue, or is left to whoever has its stream now. */
+        if (machine->end.stopping || once__item_is_unwanted(item)) return;
     }
     if (machine->end.stopping && (item->held || external) && !(item->ended_tx && item->outcome == ONCE_UNKNOWN)) {
         item->outcome = ONCE_RELEASE;

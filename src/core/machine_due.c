@@ -253,8 +253,21 @@ void once__machine_found(once_machine *machine, once_action *action)
     else add_found(machine, batch);
 }
 
+/* This run has nothing to do, and nothing comes: the source is at its end, or all that was read stands behind a message
+ * of its lane that cannot be written (`then`), and no more is read. */
+bool once__machine_may_be_over(const once_machine *machine)
+{
+    const bool finite = machine->o.source & ONCE_SOURCE_FINITE;
+    const bool behind = finite && machine->outside.unwritten.n && machine->at[ONCE_AT_PARKED];
+    return (machine->source.at_end || behind) && machine->ready.n == 0 && machine->outside.flight.n == 0;
+}
+
 void once__machine_told_stats(once_machine *machine, const once_action *action, int64_t now_ms)
 {
+    if (!machine->source.at_end) {
+        if (!once__machine_waits_in_vain(machine, action, now_ms)) machine->store.stats_at_ms = now_ms + END_POLL_MS;
+        return;
+    }
     const bool nothing = action->waiting == 0 && action->claimed == 0 && action->unknown == 0;
     if (nothing || action->wait_ms == ONCE_NEVER) {
         machine->end.stopping = true; /* the source has ended, and all that can be settled is */

@@ -417,6 +417,7 @@ void once__machine_ended_inside(once_machine *machine, const once_item *item, in
 void once__machine_then_ended(once_machine *machine, const once_item *item, int64_t now_ms);
 void once__machine_note_progress(once_machine *machine, const once_item *item, int64_t now_ms);
 void once__machine_blame(once_machine *machine, once_item *item);
+bool once__machine_may_be_over(const once_machine *machine);
 bool once__machine_waits_in_vain(once_machine *machine, const once_action *stats, int64_t now_ms);
 
 /* machine_outside.c: effects outside of the store */

@@ -92,10 +92,11 @@ int64_t once__machine_count_at_ms(const once_machine *machine)
                                                                                                   : ONCE_NEVER;
 }
 
-/* This run has nothing to do. */
+/* This run has nothing to do. With nothing in flight, what is parked stands behind what cannot be written. */
 static bool is_idle(const once_machine *machine)
 {
-    return machine->ready.n == 0 && machine->at[ONCE_AT_PARKED] == 0 && machine->outside.flight.n == 0;
+    return machine->ready.n == 0 && machine->outside.flight.n == 0 &&
+           (machine->at[ONCE_AT_PARKED] == 0 || machine->outside.unwritten.n);
 }
 
 once_action *once__machine_begin_count(once_machine *machine, int64_t now_ms)

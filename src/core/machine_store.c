@@ -79,9 +79,8 @@ static once_action *choose_work(once_machine *machine, int64_t now_ms)
         once__machine_begin_work(machine, now_ms);
         return NULL;
     }
-    const bool idle =
-        machine->source.at_end && !machine->source.out && machine->ready.n == 0 && machine->outside.flight.n == 0;
-    if (idle && now_ms >= machine->store.stats_at_ms) return once__machine_emit(machine, ONCE_ACT_STATS, 0);
+    if (once__machine_may_be_over(machine) && !machine->source.out && now_ms >= machine->store.stats_at_ms)
+        return once__machine_emit(machine, ONCE_ACT_STATS, 0);
     return NULL;
 }
 

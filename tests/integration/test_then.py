@@ -220,6 +220,23 @@ def test_f96_a_table_that_vanishes_buries_nobody(tmp_path, kind):
     assert len(held) <= 1 and {id for id, _ in p.charged()} | held == {f"m{i}" for i in range(6)}
 
 
+def test_f96_a_run_gives_up_although_more_of_its_lane_is_left_to_read(tmp_path):
+    """What was read stands behind the message whose row cannot be written, and no more is read."""
+    text = config(lease="2s", more="timeout: 5s").replace("workers: 4", 'workers: 1\npatience: 1s\nbatch: {max: 1}\norder: "${/lane}"')
+    p = make("sqlite", tmp_path, text)
+    p.write(*[{"id": f"m{i}", "lane": "one"} for i in range(200)])
+    with open(os.path.join(p.folder, "charge"), "w", encoding="utf-8") as file:
+        file.write(CHARGE.replace("sys.exit(", "import time\nwhile os.path.exists('wait'): time.sleep(0.01)\nsys.exit("))
+    open(os.path.join(p.folder, "wait"), "w").close()
+    with p.start() as running:
+        until(p.ledger, what="the first charge")
+        p.execute("ALTER TABLE charged RENAME TO away")
+        os.unlink(os.path.join(p.folder, "wait"))
+        ended = running.end()
+    assert ended.status == 3 and "charged" in ended.json["error"] and ended.json["received"] < 200, ended
+    assert sum(p.ledger().values()) == 1
+
+
 def test_f96_a_run_that_goes_on_waits_for_its_table(tmp_path, kind):
     """No more effects happen than are in flight, and what belongs to these is written when the table is back."""
     p = make(kind, tmp_path, script=STREAM)

@@ -4,6 +4,7 @@
 
 #include "sim.h"
 
+#define ANSWERED_MS 1000   /* so long an answer keeps a breaker shut */
 #define PAUSE_LEAST_MS 450 /* before the first probe, which comes after half a second at the earliest */
 
 const char *sim_reason_of(int key)
@@ -64,15 +65,16 @@ static void hold(sim_worker *w, sim_told *told)
 static void forget(sim_worker *w, sim_told *told)
 {
     if (told->held) sim_fired(w->world, SIM_unheld);
-    *told = (sim_told){.held_ms = told->held_ms};
+    *told = (sim_told){.held_ms = told->held_ms, .answered_ms = told->answered_ms};
 }
 
-/* Enough failures in a row, and close enough to each other. */
+/* Enough failures in a row, close enough to each other, and no answer shortly before: a row may be of one moment. */
 static bool fails_too_often(sim_told *told, int64_t now_ms)
 {
     told->when[told->failures++ % SIM_HELD_AFTER] = now_ms;
     const int64_t oldest_ms = told->when[told->failures % SIM_HELD_AFTER];
-    return told->failures >= SIM_HELD_AFTER && now_ms - oldest_ms <= SIM_HELD_WITHIN_MS;
+    return told->failures >= SIM_HELD_AFTER && now_ms - oldest_ms <= SIM_HELD_WITHIN_MS &&
+           now_ms - told->answered_ms > ANSWERED_MS;
 }
 
 static void told_failure(sim_worker *w, sim_told *told)
@@ -111,6 +113,7 @@ void sim_held_told(sim_worker *w, sim_flight *f, const once_item *item)
         return;
     }
     if (!item->started || f->told) return;
+    if (!failed) told->answered_ms = w->world->now_ms;
     if (outcome == ONCE_RELEASE) told->failures = 0;
     else if (failed && !old) told_failure(w, told);
     else if (f->storm && !f->question && !old) f->spared = told_letter(w, told);

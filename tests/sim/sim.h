@@ -402,6 +402,7 @@ enum { SIM_HELD_AFTER = 6 }; /* so many failures, or letters with one reason, in
 typedef struct sim_told {
     bool held;
     int64_t held_ms;              /* since then, or when it was told last that it must be, for any reason */
+    int64_t answered_ms;          /* when an effect of it last did not fail */
     uint32_t failures, letters;   /* in a row */
     int64_t when[SIM_HELD_AFTER]; /* of the last failures */
 } sim_told;

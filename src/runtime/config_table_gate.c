@@ -57,8 +57,9 @@ static const once_config_field breaker_fields[] = {
      ONCE_CONFIG_AT(once_breaker, share),
      .shape = "1% to 100%",
      .standard = "80%",
-     .text = "How many of the last outcomes are failures (retry, unknown). A handler whose messages all need a second "
-             "attempt works, and half of its outcomes are failures: stay well above 50%."},
+     .text = "How many of the last outcomes are failures (retry, unknown), and also of all those of the last half to "
+             "whole second: of many calls, those without an answer end together. A handler whose messages all need a "
+             "second attempt works, and half of its outcomes are failures: stay well above 50%."},
     {.name = "of",
      .type = ONCE_CONFIG_INTEGER,
      ONCE_CONFIG_AT(once_breaker, of),

@@ -659,6 +659,109 @@ static void test_the_ids_of_letters_are_found_without_reading_them(void **state)
 
 #define EACH(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* ---- claims that are kept in memory until they are settled ---- */
+
+static int entries_read(fixture *f)
+{
+    return sqlite3_stmt_status(((once_sqlite *)f->store)->sql[SQL_ENTRY_GET], SQLITE_STMTSTATUS_RUN, 0);
+}
+
+static void test_a_settlement_does_not_read_its_claim_again(void **state)
+{
+    fixture *f = *state;
+    enum { N = 50 };
+    once_request asked[N];
+    open_store(f, NULL);
+    begin(f);
+    for (uint64_t i = 0; i < N; i++) {
+        asked[i] = ask(f, i, 1000);
+        assert_int_equal(claim(f, &asked[i]), ONCE_ANSWER_RUN);
+    }
+    commit(f);
+    assert_int_equal(count(f, "SELECT count(*) FROM once_entry"), N);
+    begin(f);
+    for (uint64_t i = 0; i < N; i++) settle(f, &asked[i], ONCE_DONE);
+    commit(f);
+    assert_int_equal(count(f, "SELECT count(*) FROM once_entry"), 0);
+    assert_int_equal(entries_read(f), 0);
+    for (uint64_t i = 0; i < N; i++) assert_int_equal(state_of(f, i), ONCE_STATE_DONE);
+}
+
+/* Its settlement is rolled back, and comes again. */
+static void test_a_kept_claim_after_a_rollback(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    const once_request r = ask(f, 1, 1000);
+    assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+    begin(f);
+    settle(f, &r, ONCE_DONE);
+    f->store->ops->rollback(f->store);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_CLAIMED);
+    settle(f, &r, ONCE_DONE);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_DONE);
+    assert_int_equal(count(f, "SELECT count(*) FROM once_entry"), 0);
+}
+
+static void f05_a_kept_claim_that_another_process_has_taken_over(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    once_backend *mine = f->store;
+    const once_request r = ask(f, 1, 1000), end = {.scope = r.scope, .id = r.id, .token = r.token}, *ends = &end;
+    assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+    open_store(f, NULL); /* the other one */
+    bool done;
+    assert_int_equal(f->store->ops->extend(f->store, &ends, 1, &done, &f->err), ONCE_OK);
+    assert_true(done);
+    const once_request other = ask(f, 1, 1000);
+    assert_int_equal(claim(f, &other), ONCE_ANSWER_RUN);
+    const once_settlement late = {.request = &r, .outcome = ONCE_DONE};
+    assert_int_equal(mine->ops->settle(mine, &late, 1, &done, &f->err), ONCE_OK);
+    assert_false(done);
+    settle(f, &other, ONCE_DONE);
+    once__store_close(mine);
+}
+
+static void test_a_kept_claim_whose_row_is_gone(void **state)
+{
+    fixture *f = *state;
+    bool applied;
+    open_store(f, NULL);
+    for (uint64_t i = 0; i < 2; i++) {
+        const once_request r = ask(f, i, 1000), *asked = &r;
+        assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+        assert_int_equal(sqlite3_exec(handle(f), "DELETE FROM once_entry", NULL, NULL, NULL), SQLITE_OK);
+        const once_settlement late = {.request = &r, .outcome = ONCE_DONE};
+        const int rc = i ? f->store->ops->extend(f->store, &asked, 1, &applied, &f->err)
+                         : f->store->ops->settle(f->store, &late, 1, &applied, &f->err);
+        assert_int_equal(rc, ONCE_E_CORRUPT);
+    }
+}
+
+/* Names are dropped from time to time; a kept claim points to some. */
+static void test_a_kept_claim_outlives_the_names(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    const once_request r = ask(f, 1, 1000);
+    assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+    char place[20];
+    begin(f);
+    for (uint64_t i = 0; i < ONCE_NAMES_KEPT + 10; i++) {
+        once_request other = ask(f, 2 + i, 1000);
+        other.at.place = (once_bytes){place, (size_t)snprintf(place, sizeof place, "place %u", (unsigned)i)};
+        assert_int_equal(claim(f, &other), ONCE_ANSWER_RUN);
+        settle(f, &other, ONCE_DONE);
+    }
+    commit(f);
+    settle(f, &r, ONCE_DONE);
+    once_entry entry;
+    assert_int_equal(f->store->ops->get(f->store, r.id, &entry, &f->arena, &f->err), ONCE_OK);
+    assert_int_equal(entry.state, ONCE_STATE_DONE);
+    assert_memory_equal(entry.at.place.data, "p", 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -679,6 +782,11 @@ int main(void)
         EACH(test_no_message_stays_behind_its_entry),
         EACH(test_letters_of_a_key_are_found_without_reading_all),
         EACH(test_the_ids_of_letters_are_found_without_reading_them),
+        EACH(test_a_settlement_does_not_read_its_claim_again),
+        EACH(test_a_kept_claim_after_a_rollback),
+        EACH(f05_a_kept_claim_that_another_process_has_taken_over),
+        EACH(test_a_kept_claim_whose_row_is_gone),
+        EACH(test_a_kept_claim_outlives_the_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

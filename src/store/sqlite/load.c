@@ -107,6 +107,10 @@ static void note_own(once_slot *slot)
 static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
 {
     if (!once__live_filter_may_have(&q->live, slot->entry.id)) return ONCE_OK;
+    if (once__kept_take(q, slot)) {
+        note_own(slot);
+        return once__live_join_lane(q, slot, err);
+    }
     unsigned char key[16];
     sqlite3_stmt *stmt = q->sql[SQL_ENTRY_GET];
     const once_hash id = slot->entry.id;

@@ -105,9 +105,11 @@ static void clear(once_names *names)
     names->fresh = false;
 }
 
-void once__names_trim(once_names *names)
+bool once__names_trim(once_names *names)
 {
-    if (names->known.n > ONCE_NAMES_KEPT) clear(names);
+    if (names->known.n <= ONCE_NAMES_KEPT) return false;
+    clear(names);
+    return true;
 }
 
 void once__names_end(once_names *names, bool committed)

@@ -16,8 +16,8 @@ typedef struct once_names once_names;
 int once__names_open(once_sqlite_db *db, once_names **out, once_error *err);
 void once__names_close(once_names *names);
 
-/* Called when no transaction is open: bounds the memory. Names returned before are freed. */
-void once__names_trim(once_names *names);
+/* Called when no transaction is open: bounds the memory. True: the names returned before were freed. */
+bool once__names_trim(once_names *names);
 /* The transaction has ended. */
 void once__names_end(once_names *names, bool committed);
 

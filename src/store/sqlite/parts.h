@@ -100,6 +100,14 @@ void once__live_filter_add(once_live_filter *live, once_hash id);
 void once__live_filter_remove(once_live_filter *live);
 bool once__live_no_rows(const once_sqlite *q);
 
+/* ---- kept.c ---- */
+
+/* Keeps a slot of the transaction that has just been committed, if it is a claim. */
+void once__kept_add(once_sqlite *q, const once_slot *slot);
+/* Fills the new slot from memory. False: it is not kept. */
+bool once__kept_take(once_sqlite *q, once_slot *slot);
+void once__kept_clear(once_sqlite *q);
+
 /* ---- lanes.c ---- */
 
 int once__live_join_lane(once_sqlite *q, once_slot *slot, once_error *err);

@@ -108,6 +108,12 @@ static int delete_body(once_sqlite *q, int64_t row, once_error *err)
     return once__sqlite_step(q->db, q->sql[SQL_BODY_DELETE], err);
 }
 
+/* Whether the statement changed the row: what memory has of a row is compared with the file only here. */
+static int one_row(once_sqlite *q, once_error *err)
+{
+    return sqlite3_changes64(q->db->handle) == 1 ? ONCE_OK : once__live_damaged(q, "table once_entry", err);
+}
+
 static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
 {
     assert(!once_state_finished(slot->entry.state) && slot->entry.state != ONCE_STATE_ABSENT);
@@ -148,6 +154,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_bind_int64(stmt, 31, e->failing_ms);
 
     int rc = once__sqlite_step(q->db, stmt, err);
+    if (rc == ONCE_OK) rc = one_row(q, err);
     if (rc != ONCE_OK) return rc;
     if (!slot->row) {
         slot->row = sqlite3_last_insert_rowid(q->db->handle);
@@ -165,6 +172,7 @@ static int delete_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_stmt *stmt = q->sql[SQL_ENTRY_DELETE];
     sqlite3_bind_int64(stmt, 1, slot->row);
     int rc = once__sqlite_step(q->db, stmt, err);
+    if (rc == ONCE_OK) rc = one_row(q, err);
     if (rc == ONCE_OK && slot->body_stored) rc = delete_body(q, slot->row, err);
     once__live_filter_remove(&q->live);
     unsigned char id[16];

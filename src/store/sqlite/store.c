@@ -57,6 +57,8 @@ static void sqlite_close(once_backend *store)
     if (q->db && q->db->borrowed) once__sum_unregister(q->db->handle);
     once__sqlite_close(q->db);
     once_arena_release(&q->arena);
+    once__kept_clear(q);
+    free(q->kept.at);
     free(q->slots.at);
     free(q->lanes.at);
     free(q->dirty);
@@ -98,6 +100,7 @@ static int sum_up(once_sqlite *q, once_error *err)
 int once__sqlite_store_edit(once_backend *store, const char *sql, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
+    once__kept_clear(q);
     int rc = once__sqlite_exec(q->db, "BEGIN IMMEDIATE", err);
     if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, sql, err);
     if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, once__sqlite_sum_rows(), err);

@@ -122,6 +122,7 @@ static int catch_up(once_sqlite *q, once_error *err)
     const once_clock known = q->stored_clock;
     q->fresh = true; /* until this has succeeded */
     q->live.known = false;
+    once__kept_clear(q);
     int rc = once__sqlite_store_read_head(q, &head, err);
     /* Time that another process has stored holds for all. Otherwise time that this process has seen does not go back,
      * although it was not written. */
@@ -205,7 +206,9 @@ static void tx_over(once_sqlite *q, bool committed)
         }
         if (q->rows_written) q->live.known = false;
         memcpy(q->present, q->present_stored, sizeof q->present);
+        once__kept_clear(q);
     } else {
+        for (size_t i = 0; i < q->n_dirty; i++) once__kept_add(q, q->dirty[i]);
         memcpy(q->present_stored, q->present, sizeof q->present);
     }
     once__names_end(q->names, committed);
@@ -218,7 +221,7 @@ int once__sqlite_store_begin(once_storage *storage, bool write, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(storage);
     assert(!q->open);
-    once__names_trim(q->names);
+    if (once__names_trim(q->names)) once__kept_clear(q);
     int rc = once__sqlite_step(q->db, q->sql[write ? SQL_BEGIN_WRITE : SQL_BEGIN_READ], err);
     if (rc != ONCE_OK) return rc;
     q->open = true;

@@ -1,0 +1,67 @@
+/* The claims that this handle has committed, kept in memory so that their settlement does not read them again: with
+ * effects outside, one transaction claims and a later one settles.
+ *
+ * Invariant: what is kept is in the file as it is here. So everything is dropped when another connection has written,
+ * after a rollback, and when the names go away that the entries point to; and an entry is dropped as soon as it is
+ * loaded, because its transaction may change it. Whoever writes the row again finds out that it is still there
+ * (save.c). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/sqlite/parts.h"
+
+#include "base/banned.h"
+
+enum { KEPT_MAX = 4096 };
+
+typedef struct kept_claim {
+    once_entry entry; /* key and point follow the struct */
+    int64_t row, keep_ms;
+} kept_claim;
+
+/* Bodies are not kept, and neither is an entry that failed before: both are seldom, and may be large. */
+static bool is_plain_claim(const once_slot *slot)
+{
+    const once_entry *e = &slot->entry;
+    return slot->row && e->state == ONCE_STATE_CLAIMED && !e->has_message && !e->result.len && !e->reason.len &&
+           !e->history.len;
+}
+
+void once__kept_clear(once_sqlite *q)
+{
+    kept_claim *claim;
+    for (size_t at = 0; q->kept.n && (claim = once_table_next(&q->kept, &at));) free(claim);
+    once_table_clear(&q->kept, 4 * KEPT_MAX);
+}
+
+void once__kept_add(once_sqlite *q, const once_slot *slot)
+{
+    if (q->kept.n >= KEPT_MAX || !is_plain_claim(slot)) return;
+    const once_entry *e = &slot->entry;
+    kept_claim *claim = malloc(sizeof *claim + e->key.len + e->at.point.len);
+    if (!claim) return;
+    char *bytes = (char *)(claim + 1);
+    *claim = (kept_claim){*e, slot->row, slot->keep_ms};
+    if (e->key.len) memcpy(bytes, e->key.data, e->key.len);
+    if (e->at.point.len) memcpy(bytes + e->key.len, e->at.point.data, e->at.point.len);
+    claim->entry.key.data = bytes;
+    claim->entry.at.point.data = bytes + e->key.len;
+    if (!once_table_put(&q->kept, e->id, claim)) free(claim);
+}
+
+bool once__kept_take(once_sqlite *q, once_slot *slot)
+{
+    if (!q->kept.n) return false;
+    kept_claim *claim = once_table_remove(&q->kept, slot->entry.id);
+    if (!claim) return false;
+    once_entry *e = &claim->entry;
+    const bool copied =
+        once_arena_copy(&q->arena, e->key, &e->key) && once_arena_copy(&q->arena, e->at.point, &e->at.point);
+    if (copied) {
+        slot->entry = *e;
+        slot->row = claim->row;
+        slot->keep_ms = claim->keep_ms;
+    }
+    free(claim);
+    return copied;
+}

@@ -603,6 +603,23 @@ static void f57_borrowed_connections_that_roll_back_agree_with_a_model(void **st
     for (uint64_t seed = 11; seed <= 20; seed++) borrowed_against_a_model(f, seed);
 }
 
+/* The table through which the store writes rows is for the store alone, and goes with it. */
+static void test_the_caller_sees_nothing_of_what_the_store_is_about_to_write(void **state)
+{
+    fixture *f = *state;
+    once_backend *store;
+    sqlite3_stmt *stmt;
+    const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
+    sqlite3 *db = connect_to(f);
+    good(f, once__sqlite_store_borrow(db, &options, NULL, &store, &f->err));
+    assert_int_equal(ask(db, "SELECT count(*) FROM once_rows"), 0);
+    assert_int_equal(ask(db, "SELECT count(*) FROM once_rows(4096)"), 0);
+    assert_int_equal(ask(db, "SELECT count(*) FROM once_rows(x'0010000000000000')"), 0);
+    once__store_close(store);
+    assert_int_equal(sqlite3_prepare_v2(db, "SELECT * FROM once_rows", -1, &stmt, NULL), SQLITE_ERROR);
+    sqlite3_close(db);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -622,6 +639,7 @@ int main(void)
         TEST(f25_five_threads_with_connections_of_their_own),
         TEST(f11_killed_anywhere_in_the_callers_transaction),
         TEST(f57_borrowed_connections_that_roll_back_agree_with_a_model),
+        TEST(test_the_caller_sees_nothing_of_what_the_store_is_about_to_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,10 @@
 #ifndef ONCE_STORE_SQLITE_COLUMNS_H
 #define ONCE_STORE_SQLITE_COLUMNS_H
 
-/* Without n, which SQLite assigns when it inserts the row. */
-#define ENTRY_SUMMED                                                                                                   \
-    "id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags, run, seen_ms,"    \
+/* Without n. */
+#define ENTRY_SUMMED "id, " ENTRY_CHANGING
+#define ENTRY_CHANGING                                                                                                 \
+    "state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags, run, seen_ms,"        \
     " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason,"        \
     " who, worker, history, failing_ms"
 #define BODY_SUMMED "n, type, headers, body, sent_ms, place, point"

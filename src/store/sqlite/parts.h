@@ -100,6 +100,20 @@ void once__live_filter_add(once_live_filter *live, once_hash id);
 void once__live_filter_remove(once_live_filter *live);
 bool once__live_no_rows(const once_sqlite *q);
 
+/* ---- rows.c ---- */
+
+/* The entries that once_rows has while a statement runs. */
+typedef struct once_rows {
+    once_slot *const *slots;
+    size_t n;
+} once_rows;
+
+/* Registers once_rows with the connection. */
+int once__rows_register(sqlite3 *handle);
+void once__rows_unregister(sqlite3 *handle); /* after the last statement that uses it is gone */
+/* Sets ?1 of a statement that reads once_rows(?1). */
+void once__rows_bind(sqlite3_stmt *stmt, const once_rows *rows);
+
 /* ---- kept.c ---- */
 
 /* Keeps a slot of the transaction that has just been committed, if it is a claim. */

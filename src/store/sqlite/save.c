@@ -108,95 +108,119 @@ static int delete_body(once_sqlite *q, int64_t row, once_error *err)
     return once__sqlite_step(q->db, q->sql[SQL_BODY_DELETE], err);
 }
 
-/* Whether the statement changed the row: what memory has of a row is compared with the file only here. */
-static int one_row(once_sqlite *q, once_error *err)
+/* Runs the statement on these rows. What memory has of a row is compared with the file only here: it must be there. */
+static int change_rows(once_sqlite *q, enum once_sqlite_statement which, const once_rows *rows, once_error *err)
 {
-    return sqlite3_changes64(q->db->handle) == 1 ? ONCE_OK : once__live_damaged(q, "table once_entry", err);
-}
-
-static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
-{
-    assert(!once_state_finished(slot->entry.state) && slot->entry.state != ONCE_STATE_ABSENT);
-    const once_entry *e = &slot->entry;
-    sqlite3_stmt *stmt = q->sql[slot->row ? SQL_ENTRY_UPDATE : SQL_ENTRY_INSERT];
-    unsigned char id[16], token[16], fingerprint[NEW_PRINT + ONCE_FIELDS_BYTES] = {0}, lane[16];
-    const size_t fixed = e->old_key ? PRINT : NEW_PRINT,
-                 print_len = fixed + once_fields_write(&e->fields, fingerprint + fixed);
-    once__id_write(e->id, id);
-    once__id_write(e->token, token);
-    once__id_write(e->fingerprint, fingerprint);
-    once__id_write(e->lane, lane);
-    if (slot->row) sqlite3_bind_int64(stmt, 1, slot->row);
-    else sqlite3_bind_null(stmt, 1);
-    once__bind_id(stmt, 2, id);
-    sqlite3_bind_int(stmt, 3, once__state_write(e));
-    sqlite3_bind_int(stmt, 4, e->has_message);
-    once__bind_id(stmt, 5, token);
-    sqlite3_bind_int64(stmt, 6, e->attempt);
-    sqlite3_bind_int64(stmt, 7, e->failures);
-    sqlite3_bind_blob(stmt, 8, fingerprint, (int)print_len, SQLITE_STATIC);
-    if (once_hash_is_zero(e->lane)) sqlite3_bind_null(stmt, 9);
-    else once__bind_id(stmt, 9, lane);
-    sqlite3_bind_int64(stmt, 10, e->order);
-    sqlite3_bind_int64(stmt, 11, e->gap_ms);
-    sqlite3_bind_int64(stmt, 12, e->remember_ms);
-    sqlite3_bind_int(stmt, 13, once__flags_write(e));
-    sqlite3_bind_int64(stmt, 14, (int64_t)e->run);
-    sqlite3_bind_int64(stmt, 15, e->seen_ms);
-    sqlite3_bind_int64(stmt, 16, e->changed_ms);
-    sqlite3_bind_int64(stmt, 17, e->due_ms);
-    sqlite3_bind_int64(stmt, 18, e->expires_ms);
-    sqlite3_bind_int64(stmt, 19, slot->keep_ms);
-    const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,
-                                e->at.place,     e->at.point,       e->result,          e->reason,
-                                e->who,          e->worker,         e->history};
-    for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++) once__bind_bytes(stmt, 20 + i, texts[i]);
-    sqlite3_bind_int64(stmt, 31, e->failing_ms);
-
-    int rc = once__sqlite_step(q->db, stmt, err);
-    if (rc == ONCE_OK) rc = one_row(q, err);
+    once__rows_bind(q->sql[which], rows);
+    const int rc = once__sqlite_step(q->db, q->sql[which], err);
     if (rc != ONCE_OK) return rc;
-    if (!slot->row) {
-        slot->row = sqlite3_last_insert_rowid(q->db->handle);
-        once__present_change(q, PRESENT_ENTRIES, (once_bytes){(const char *)id, 16}, false);
-        once__live_filter_add(&q->live, e->id);
-    }
-    if (e->has_message && !slot->body_same) rc = write_body(q, slot, err);
-    if (!e->has_message && slot->body_stored) rc = delete_body(q, slot->row, err);
-    slot->body_stored = slot->body_same = e->has_message;
-    return rc;
+    return sqlite3_changes64(q->db->handle) == (int64_t)rows->n ? ONCE_OK
+                                                                : once__live_damaged(q, "table once_entry", err);
 }
 
-static int delete_row(once_sqlite *q, once_slot *slot, once_error *err)
+static void note_presence(once_sqlite *q, const once_slot *slot, bool gone)
 {
-    sqlite3_stmt *stmt = q->sql[SQL_ENTRY_DELETE];
-    sqlite3_bind_int64(stmt, 1, slot->row);
-    int rc = once__sqlite_step(q->db, stmt, err);
-    if (rc == ONCE_OK) rc = one_row(q, err);
-    if (rc == ONCE_OK && slot->body_stored) rc = delete_body(q, slot->row, err);
-    once__live_filter_remove(&q->live);
     unsigned char id[16];
     once__id_write(slot->entry.id, id);
-    once__present_change(q, PRESENT_ENTRIES, (once_bytes){(const char *)id, 16}, true);
-    slot->row = 0;
-    slot->body_stored = slot->body_same = false;
+    once__present_change(q, PRESENT_ENTRIES, (once_bytes){(const char *)id, 16}, gone);
+}
+
+static int delete_rows(once_sqlite *q, const once_rows *rows, once_error *err)
+{
+    int rc = change_rows(q, SQL_ENTRY_DELETE, rows, err);
+    for (size_t i = 0; i < rows->n && rc == ONCE_OK; i++) {
+        once_slot *slot = rows->slots[i];
+        if (slot->body_stored) rc = delete_body(q, slot->row, err);
+        once__live_filter_remove(&q->live);
+        note_presence(q, slot, true);
+        slot->row = 0;
+        slot->body_stored = slot->body_same = false;
+    }
     return rc;
+}
+
+static int last_row(once_sqlite *q, int64_t *out, once_error *err)
+{
+    sqlite3_stmt *stmt = q->sql[SQL_ENTRY_LAST];
+    const int code = sqlite3_step(stmt);
+    *out = code == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
+    sqlite3_reset(stmt);
+    return code == SQLITE_ROW ? ONCE_OK : once__sqlite_fail(q->db, code, err);
+}
+
+static int insert_rows(once_sqlite *q, const once_rows *rows, once_error *err)
+{
+    int64_t last;
+    int rc = last_row(q, &last, err);
+    if (rc == ONCE_OK && last > INT64_MAX - (int64_t)rows->n) rc = once__live_damaged(q, "table once_entry", err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < rows->n; i++) rows->slots[i]->row = ++last;
+    rc = change_rows(q, SQL_ENTRY_INSERT, rows, err);
+    for (size_t i = 0; i < rows->n && rc == ONCE_OK; i++) {
+        note_presence(q, rows->slots[i], false);
+        once__live_filter_add(&q->live, rows->slots[i]->entry.id);
+    }
+    return rc;
+}
+
+static int update_rows(once_sqlite *q, const once_rows *rows, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < rows->n && rc == ONCE_OK; i++) {
+        const once_rows one = {rows->slots + i, 1};
+        sqlite3_bind_int64(q->sql[SQL_ENTRY_UPDATE], 2, rows->slots[i]->row);
+        rc = change_rows(q, SQL_ENTRY_UPDATE, &one, err);
+    }
+    return rc;
+}
+
+static int write_bodies(once_sqlite *q, const once_rows *rows, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < rows->n && rc == ONCE_OK; i++) {
+        once_slot *slot = rows->slots[i];
+        const bool has = slot->entry.has_message;
+        if (has && !slot->body_same) rc = write_body(q, slot, err);
+        if (!has && slot->body_stored) rc = delete_body(q, slot->row, err);
+        slot->body_stored = slot->body_same = has;
+    }
+    return rc;
+}
+
+typedef enum row_change { ROW_SAME, ROW_NEW, ROW_CHANGED, ROW_GONE } row_change;
+
+static row_change change_of(const once_slot *slot)
+{
+    if (!slot->row_dirty) return ROW_SAME;
+    if (is_live(&slot->entry)) return slot->row ? ROW_CHANGED : ROW_NEW;
+    return slot->row ? ROW_GONE : ROW_SAME;
+}
+
+/* Collects the slots whose rows have changed so; `found` has room for all. */
+static once_rows find_rows(const once_sqlite *q, row_change which, once_slot **found)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < q->n_dirty; i++)
+        if (change_of(q->dirty[i]) == which) found[n++] = q->dirty[i];
+    return (once_rows){found, n};
 }
 
 int once__live_write_rows(once_sqlite *q, once_error *err)
 {
-    for (size_t i = 0; i < q->n_dirty; i++) {
-        once_slot *slot = q->dirty[i];
-        if (!slot->row_dirty) continue;
-        int rc = ONCE_OK;
-        if (is_live(&slot->entry) || slot->row) {
-            q->rows_written = true;
-            rc = is_live(&slot->entry) ? write_row(q, slot, err) : delete_row(q, slot, err);
-        }
-        if (rc != ONCE_OK) return rc;
-        slot->row_dirty = false;
-    }
-    return ONCE_OK;
+    if (!q->n_dirty) return ONCE_OK;
+    once_slot **all = once_arena_alloc(&q->arena, q->n_dirty * sizeof *all);
+    if (!all) return once_no_memory(err, "for a batch");
+    const once_rows gone = find_rows(q, ROW_GONE, all), changed = find_rows(q, ROW_CHANGED, all + gone.n),
+                    fresh = find_rows(q, ROW_NEW, all + gone.n + changed.n),
+                    live = {changed.slots, changed.n + fresh.n};
+    int rc = ONCE_OK;
+    if (gone.n + live.n) q->rows_written = true;
+    if (gone.n) rc = delete_rows(q, &gone, err);
+    if (changed.n && rc == ONCE_OK) rc = update_rows(q, &changed, err);
+    if (fresh.n && rc == ONCE_OK) rc = insert_rows(q, &fresh, err);
+    if (rc == ONCE_OK) rc = write_bodies(q, &live, err);
+    for (size_t i = 0; i < q->n_dirty && rc == ONCE_OK; i++) q->dirty[i]->row_dirty = false;
+    return rc;
 }
 
 int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, once_record *out, once_error *err)

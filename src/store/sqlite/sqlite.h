@@ -53,6 +53,7 @@ enum once_sqlite_statement {
     SQL_ENTRY_INSERT,
     SQL_ENTRY_UPDATE,
     SQL_ENTRY_DELETE,
+    SQL_ENTRY_LAST,
     SQL_ENTRY_IDS,
     SQL_BODY_GET,
     SQL_BODY_PUT,

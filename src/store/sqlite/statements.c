@@ -5,9 +5,6 @@
 
 #include "base/banned.h"
 
-#define ENTRY_BOUND                                                                                                    \
-    "?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,"  \
-    " ?26, ?27, ?28, ?29, ?30, ?31"
 #define LETTER_COLUMNS                                                                                                 \
     "id, entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers," \
     " body, sent_ms, place, point, history, sum = " LETTER_SUM ", count, last_ms, same"
@@ -49,17 +46,15 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
         " entries_sum = ?12, lanes_sum = ?13, facts_sum = ?14, letters_sum = ?15, audits_sum = ?16, sum = ?17 WHERE id "
         "= 1",
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
+    /* once_rows has the entries to write (rows.c): all new ones, one that has changed, all that have left. Whatever
+     * fails, the transaction is rolled back: with OR FAIL, SQLite need not be able to undo the statement alone. */
     [SQL_ENTRY_INSERT] =
-        "INSERT INTO once_entry(n, " ENTRY_SUMMED ", sum) VALUES (?1, " ENTRY_BOUND ", " SUM_OF("e", ENTRY_BOUND) ")",
+        "INSERT OR FAIL INTO once_entry(n, " ENTRY_SUMMED ", sum) SELECT n, " ENTRY_SUMMED ", sum FROM once_rows(?1)",
     /* Without the id, which never changes: setting it would rewrite a page of its index. */
-    [SQL_ENTRY_UPDATE] =
-        "UPDATE once_entry SET (state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
-        " remember_ms, flags, run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation,"
-        " key, place, point, result, reason, who, worker, history, failing_ms, sum) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, "
-        "?10, ?11,"
-        " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31," SUM_OF(
-            "e", ENTRY_BOUND) ") WHERE n = ?1",
-    [SQL_ENTRY_DELETE] = "DELETE FROM once_entry WHERE n = ?1",
+    [SQL_ENTRY_UPDATE] = "UPDATE OR FAIL once_entry SET (" ENTRY_CHANGING ", sum) = (SELECT " ENTRY_CHANGING
+                         ", sum FROM once_rows(?1)) WHERE n = ?2",
+    [SQL_ENTRY_DELETE] = "DELETE FROM once_entry WHERE n IN (SELECT n FROM once_rows(?1))",
+    [SQL_ENTRY_LAST] = "SELECT max(n) FROM once_entry",
     [SQL_ENTRY_IDS] = "SELECT id FROM once_entry LIMIT ?1",
     [SQL_BODY_GET] =
         "SELECT type, headers, body, sent_ms, place, point, sum = " BODY_SUM " FROM once_body WHERE n = ?1",

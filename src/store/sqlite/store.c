@@ -54,7 +54,10 @@ static void sqlite_close(once_backend *store)
     once__settled_close(q->settled);
     once__names_close(q->names);
     for (size_t i = 0; i < SQL_STATEMENTS; i++) sqlite3_finalize(q->sql[i]);
-    if (q->db && q->db->borrowed) once__sum_unregister(q->db->handle);
+    if (q->db && q->db->borrowed) {
+        once__sum_unregister(q->db->handle);
+        once__rows_unregister(q->db->handle);
+    }
     once__sqlite_close(q->db);
     once_arena_release(&q->arena);
     once__kept_clear(q);
@@ -165,7 +168,7 @@ int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options
     snprintf(q->mark_name, sizeof q->mark_name, "borrowed.%u",
              (unsigned)(once_env_random_u64(q->storage.store.env) % 64));
     int rc = once__sqlite_borrow(handle, &q->db, err);
-    if (rc == ONCE_OK && once__sum_register(handle) != SQLITE_OK)
+    if (rc == ONCE_OK && (once__sum_register(handle) != SQLITE_OK || once__rows_register(handle) != SQLITE_OK))
         rc = once__sqlite_fail(q->db, sqlite3_extended_errcode(handle), err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits ? limits : &once__settled_defaults, err);
     if (rc != ONCE_OK) {
@@ -211,7 +214,8 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
     if (rc == ONCE_OK) once__sqlite_watch(q->db, options->cancel);
     if (rc == ONCE_OK)
         rc = once__sqlite_settings(q->db, q->storage.store.env, how.create && !how.readonly, how.busy_ms, err);
-    if (rc == ONCE_OK && once__sum_register(q->db->handle) != SQLITE_OK)
+    if (rc == ONCE_OK &&
+        (once__sum_register(q->db->handle) != SQLITE_OK || once__rows_register(q->db->handle) != SQLITE_OK))
         rc = once__sqlite_fail(q->db, SQLITE_NOMEM, err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits, err);
     if (rc != ONCE_OK) {

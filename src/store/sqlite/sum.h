@@ -6,7 +6,7 @@
  *
  * A row of single columns has a column `sum`: once_sum(letter, column, ...), an SQL function of our connections. It is
  * written as once_sum('e', ?2, ?3 ...) and read as sum = once_sum('e', id, state ...), from the same list of columns: a
- * column added to the list is covered. The list has the id where it is known before the row is written; otherwise
+ * column added to the list is covered (rows.c computes that of once_entry itself). The list has the id where it is known before the row is written; otherwise
  * once_store has a sum over the ids that exist. */
 #ifndef ONCE_STORE_SQLITE_SUM_H
 #define ONCE_STORE_SQLITE_SUM_H
@@ -24,6 +24,16 @@ static inline uint64_t once__sum(char table, uint64_t id, uint64_t more, once_by
     const uint64_t seed = (id ^ (uint64_t)(unsigned char)table << 56) + more * UINT64_C(0x9e3779b97f4a7c15);
     return once_xxh128(seed, bytes.data, bytes.len).a;
 }
+
+/* A value as SQLite has it: SQLITE_NULL, SQLITE_INTEGER, SQLITE_TEXT or SQLITE_BLOB. */
+typedef struct once_sql_value {
+    int type;
+    int64_t integer;
+    once_bytes bytes;
+} once_sql_value;
+
+/* What once_sum gives for the letter and these values. */
+int64_t once__sum_of_row(char table, const once_sql_value *values, size_t n);
 
 /* Registers once_sum with the connection. */
 int once__sum_register(sqlite3 *handle);

@@ -1,5 +1,6 @@
 /* once_rows: the entries that a transaction writes, as a table of SQLite (a virtual one). So one statement writes all
- * of them; a statement for each costs twice as much, because SQLite opens and closes the table and its indexes for each.
+ * of them; a statement for each costs twice as much, because SQLite opens and closes the table and its indexes for
+ * each.
  *
  *   INSERT INTO once_entry(...) SELECT ... FROM once_rows(?1)      ?1: a once_rows, as a pointer
  *

@@ -5,9 +5,9 @@
  * the row's id and one more number. So a blob under another id is damaged, too.
  *
  * A row of single columns has a column `sum`: once_sum(letter, column, ...), an SQL function of our connections. It is
- * written as once_sum('e', ?2, ?3 ...) and read as sum = once_sum('e', id, state ...), from the same list of columns: a
- * column added to the list is covered (rows.c computes that of once_entry itself). The list has the id where it is known before the row is written; otherwise
- * once_store has a sum over the ids that exist. */
+ * written as once_sum('d', ?1, ?2 ...) and read as sum = once_sum('d', entry, tenant ...), from the same list of
+ * columns: a column added to the list is covered. The list has the id where it is known before the row is written;
+ * otherwise once_store has a sum over the ids that exist. Of rows of once_entry, rows.c computes the same sum. */
 #ifndef ONCE_STORE_SQLITE_SUM_H
 #define ONCE_STORE_SQLITE_SUM_H
 

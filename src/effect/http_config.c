@@ -178,7 +178,8 @@ static const once_config_field http_fields[] = {
      .max = 86400000,
      .example = "10s",
      .standard_text = "the handler's `timeout`",
-     .text = "How long the whole call may take. The same as the handler's `timeout`; write one of them."},
+     .text = "How long the whole call may take; one that is sent again with a new token (`bearer`) has it again. The "
+             "same as the handler's `timeout`; write one of them."},
     {.name = "connect_timeout",
      .type = ONCE_CONFIG_DURATION,
      ONCE_CONFIG_AT(once_http_spec, connect_timeout_ms),
@@ -263,7 +264,7 @@ static const once_config_field http_fields[] = {
     STATUSES("rejected", "none", "The business says no; not tried again."),
     STATUSES("stale", "none", "A newer message has been handled."),
     STATUSES("retry", "`[408, 409, 425, 429, 503]`",
-             "Nothing happened; tried again after `Retry-After` (up to 1h), or `retry.backoff`."),
+             "Nothing happened; tried again after `retry.backoff`, and not before `Retry-After` (up to 1h)."),
     STATUSES("unknown", "every other", "It may have happened: `lookup` is asked, then `unknown` decides."),
     STATUSES("dead", "`[4xx, 307, 308]`", "It can never succeed: a dead letter."),
     STATUSES("pause", "`[401, 403]`", "Nothing happened, and an operator must act: the handler waits."),

@@ -343,6 +343,13 @@ static size_t separator(const char *at, const char *end)
     return slash ? slash : written(at, end, '\\', "5c");
 }
 
+bool once_http_blank(once_bytes value)
+{
+    size_t n = 0;
+    while (n < value.len && (value.data[n] == ' ' || value.data[n] == '\t')) n++;
+    return n == value.len;
+}
+
 /* Servers exist that decode a path before they look for steps in it. So escaped separators count, too. */
 bool once_http_path_steps(once_bytes url)
 {

@@ -73,5 +73,7 @@ int once_http_text_render(const once_http_text *text, const once_bytes *values, 
 /* Whether a URL has a segment "." or "..", however its dots and slashes are written: servers take it for a step in the
  * path. */
 bool once_http_path_steps(once_bytes url);
+/* Whether a value has nothing but blanks, or nothing. */
+bool once_http_blank(once_bytes value);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -237,13 +238,23 @@ static void a_request_has_what_the_file_says(void **state)
 static void a_value_may_end_in_a_colon(void **state)
 {
     fixture *f = *state;
-    open_handler(f, "{post: \"http://@/\", headers: {X-Tenant: \"acme:\", X-List: \"a;\", X-None: \"\"}}");
-    says(run(f, "{\"id\":1}"), ONCE_DONE, "");
-    const char *request = test_http_request(&f->server, 0);
-    has(request, "\r\nX-Tenant: acme:\r\n");
-    has(request, "\r\nX-List: a;\r\n");
-    has(request, "\r\nX-None:\r\n");
-    has_not(request, "Expect");
+    for (size_t i = 0; i < 2; i++) {
+        char http[200];
+        (void)setenv("ONCE_TEST_SECRET", "  ", 1);
+        (void)snprintf(
+            http, sizeof http, "{post: \"http://@/\", headers: {%s}%s}",
+            "X-Tenant: \"acme:\", X-List: \"a;\", X-None: \"\", X-Blank: \"${/b}\", X-Hush: env:ONCE_TEST_SECRET",
+            i ? ", redirects: 1" : "");
+        open_handler(f, http);
+        says(run(f, "{\"id\":1,\"b\":\"  \"}"), ONCE_DONE, "");
+        const char *request = test_http_request(&f->server, i);
+        has(request, "\r\nX-Tenant: acme:\r\n");
+        has(request, "\r\nX-List: a;\r\n");
+        has(request, "\r\nX-None:\r\n");
+        has(request, "\r\nX-Blank:\r\n"); /* and those of blanks alone */
+        has(request, "\r\nX-Hush:\r\n");
+        has_not(request, "Expect");
+    }
 }
 
 static void a_body_is_the_message_unless_the_file_says_otherwise(void **state)
@@ -413,8 +424,10 @@ static void no_part_of_a_secret_is_left(void **state)
     (void)setenv("ONCE_TEST_SECRET", "live", 1);
     (void)setenv("ONCE_TEST_LONGER", "sk_live_51H", 1);
     (void)setenv("ONCE_TEST_ODD", "a/b\\\\c\"d", 1); /* two backslashes */
+    (void)setenv("ONCE_TEST_FOREIGN", "t&\u00e4\U0001f600", 1);
     make_command(&c, "echo of_sk_live_51H_too/x",
-                 ", headers: {A: env:ONCE_TEST_SECRET, B: env:ONCE_TEST_LONGER, C: env:ONCE_TEST_ODD}");
+                 ", headers: {A: env:ONCE_TEST_SECRET, B: env:ONCE_TEST_LONGER, C: env:ONCE_TEST_ODD, D: "
+                 "env:ONCE_TEST_FOREIGN}");
     open_handler(f, c.http);
     static const struct {
         const char *body, *shown;
@@ -426,6 +439,9 @@ static void no_part_of_a_secret_is_left(void **state)
         {"odd a/b\\\\\\\\c\\\"d.", "odd ***."},
         {"odd a\\/b\\\\\\\\c\\\"d, a\\/b\\\\\\\\c\\\"d", "odd ***, ***"},
         {"odd a\\/b", "odd a\\/b"},
+        {"l\\u0069ve sk_l\\u0069ve_51H", "*** ***"},
+        {"t&\u00e4\U0001f600 t\\u0026\\u00E4\\ud83d\\ude00.", "*** ***."},
+        {"\\u0074&\u00e4\\ud83d", "\\u0074&\u00e4\\ud83d"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char reason[100];
@@ -434,6 +450,27 @@ static void no_part_of_a_secret_is_left(void **state)
         says(run(f, "{\"id\":1}"), ONCE_DEAD, reason);
     }
     remove_command(&c);
+}
+
+/* A server that knows a secret can say it as often as an answer has room for. */
+static void a_secret_may_be_said_a_million_times(void **state)
+{
+    fixture *f = *state;
+    enum { LEN = 1 << 20 };
+    static const char *const said[] = {"a/bc", "a\\/bc"};
+    char *bytes = malloc(LEN + 100);
+    (void)setenv("ONCE_TEST_SECRET", "a/bc", 1);
+    open_handler(f, "{post: \"http://@/\", bearer: env:ONCE_TEST_SECRET, response_max: 2MiB}");
+    for (size_t i = 0; i < 2; i++) {
+        const size_t len = strlen(said[i]), n = LEN / len;
+        char *at = bytes + sprintf(bytes, "HTTP/1.1 400 No\r\nContent-Length: %zu\r\n\r\n", n * len);
+        for (size_t k = 0; k < n; k++) at = stpcpy(at, said[i]);
+        test_http_will(&f->server, bytes, TEST_HTTP_KEEP);
+        const clock_t before = clock();
+        says(run(f, "{\"id\":1}"), ONCE_DEAD, "status 400: *********");
+        assert_true((clock() - before) / CLOCKS_PER_SEC < 2); /* of milliseconds; a memmove for each takes far longer */
+    }
+    free(bytes);
 }
 
 static void f61_results_are_capped(void **state)
@@ -469,6 +506,27 @@ static void retry_after_is_honoured(void **state)
     assert_int_equal(run(f, "{\"id\":1}")->delay_ms, ONCE_HTTP_RETRY_AFTER_MAX_MS);
     test_http_will(&f->server, answer(&f->arena, "503 No", ""), TEST_HTTP_KEEP);
     assert_int_equal(run(f, "{\"id\":1}")->delay_ms, -1);
+}
+
+/* All attempts would be spent at once. */
+static void f93_a_retry_after_is_no_reason_to_hurry(void **state)
+{
+    fixture *f = *state;
+    static const char *const values[] = {"0", "Sun, 06 Nov 1994 08:49:37 GMT", "1"};
+    open_handler(f, "{post: \"http://@/\"}");
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char head[80];
+        (void)snprintf(head, sizeof head, "503 No\r\nRetry-After: %s", values[i]);
+        test_http_will(&f->server, answer(&f->arena, head, ""), TEST_HTTP_KEEP);
+        once_item *item = &f->items[0];
+        assert_int_equal(prepare(f, item, "{\"id\":1}"), ONCE_OK);
+        item->decision.failures = 10; /* the next failure is the last but one: that pause makes up for short ones */
+        item->decision.failing_for_ms = 0;
+        once_runner_start(f->runner, &item, 1);
+        assert_ptr_equal(ended(f), item);
+        assert_int_equal(item->outcome, ONCE_RETRY);
+        assert_true(item->delay_ms > 5000);
+    }
 }
 
 static void a_body_can_decide(void **state)
@@ -519,6 +577,18 @@ static void f81_an_answer_that_cannot_be_looked_at_is_not_done(void **state)
             test_http_will(&f->server, answer(&f->arena, "200 OK", cases[i].body), TEST_HTTP_KEEP);
             says(asks ? ask(f) : run(f, "{\"id\":1}"), cases[i].outcome, cases[i].reason);
         }
+}
+
+/* A 204 has no body: what is refused is not said so. */
+static void f81_no_content_is_no_refusal(void **state)
+{
+    fixture *f = *state;
+    open_handler(f, "{post: \"http://@/\", rejected_if: {/status: declined}}");
+    test_http_will(&f->server, "HTTP/1.1 204 Done\r\n\r\n", TEST_HTTP_KEEP);
+    says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+    open_handler(f, "{post: \"http://@/\", done_if: {/status: ok}}");
+    test_http_will(&f->server, "HTTP/1.1 204 Done\r\n\r\n", TEST_HTTP_KEEP);
+    says(run(f, "{\"id\":1}"), ONCE_UNKNOWN, "'done_if' is not met");
 }
 
 /* What it says counts, and not what is left of it without the secrets. */
@@ -769,27 +839,29 @@ static void a_proxy_comes_from_the_file_alone(void **state)
 {
     fixture *f = *state;
     char proxy[60];
-    (void)snprintf(proxy, sizeof proxy, "http://me:hush-hush@127.0.0.1:%d", f->server.port);
+    (void)snprintf(proxy, sizeof proxy, "http://me:hush%%2dhush@127.0.0.1:%d", f->server.port);
     (void)setenv("ONCE_TEST_SECRET", proxy, 1);
     open_handler(f, "{post: \"http://pay.invalid/charges\", proxy: env:ONCE_TEST_SECRET}");
     test_http_will(&f->server, answer(&f->arena, "503 No", "me:hush-hush is not known"), TEST_HTTP_KEEP);
     says(run(f, "{\"id\":1}"), ONCE_RETRY, "status 503: me:*** is not known");
+    test_http_will(&f->server, answer(&f->arena, "503 No", "Basic bWU6aHVzaC1odXNo, hush%2dhush"), TEST_HTTP_KEEP);
+    says(run(f, "{\"id\":1}"), ONCE_RETRY, "status 503: Basic ***, ***");
     has(test_http_request(&f->server, 0), "POST http://pay.invalid/charges HTTP/1.1\r\n");
-    has(test_http_request(&f->server, 0), "\r\nProxy-Authorization: Basic ");
+    has(test_http_request(&f->server, 0), "\r\nProxy-Authorization: Basic bWU6aHVzaC1odXNo\r\n");
     test_http_will(&f->server, NULL, TEST_HTTP_RESET); /* a used connection */
     says(run(f, "{\"id\":1}"), ONCE_UNKNOWN, "");
-    assert_int_equal(test_http_count(&f->server), 2);
+    assert_int_equal(test_http_count(&f->server), 3);
 
     open_handler(f, "{post: \"https://pay.invalid/charges\", proxy: env:ONCE_TEST_SECRET}");
     test_http_will(&f->server, answer(&f->arena, "407 No", ""), TEST_HTTP_CLOSE); /* the tunnel is refused */
     says(run(f, "{\"id\":1}"), ONCE_RETRY, "nothing was sent");
-    has(test_http_request(&f->server, 2), "CONNECT pay.invalid:443 HTTP/1.1\r\n");
+    has(test_http_request(&f->server, 3), "CONNECT pay.invalid:443 HTTP/1.1\r\n");
 
     (void)setenv("http_proxy", proxy, 1);
     (void)setenv("ALL_PROXY", proxy, 1);
     open_handler(f, "{post: \"http://@/direct\"}");
     says(run(f, "{\"id\":1}"), ONCE_DONE, "");
-    has(test_http_request(&f->server, 3), "POST /direct HTTP/1.1\r\n");
+    has(test_http_request(&f->server, 4), "POST /direct HTTP/1.1\r\n");
     (void)unsetenv("http_proxy");
     (void)unsetenv("ALL_PROXY");
 }
@@ -815,6 +887,42 @@ static void f81_a_connection_that_may_have_more_to_say_is_not_used_again(void **
     says(run(f, "{\"id\":1}"), ONCE_DONE, "");
     says(run(f, "{\"id\":1}"), ONCE_DONE, "");
     assert_int_equal(test_http_connections(&f->server), sizeof answers / sizeof *answers + 1); /* this one is kept */
+}
+
+/* The same where libcurl reads the answers, which looks at a connection only before it sends on it. */
+static void f81_libcurl_keeps_no_connection_that_may_have_more_to_say(void **state)
+{
+    fixture *f = *state;
+    static const char *const answers[] = {
+        "HTTP/1.1 204 No\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 304 No\r\nTransfer-Encoding: chunked\r\n\r\n",
+    };
+    open_handler(f, "{post: \"http://@/\", done: [304], redirects: 1}");
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        test_http_will(&f->server, answers[i], TEST_HTTP_KEEP);
+        says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+        assert_int_equal(test_http_connections(&f->server), i + 1);
+    }
+    test_http_will(&f->server, "HTTP/1.1 204 No\r\nContent-Length: 0\r\n\r\n", TEST_HTTP_KEEP);
+    says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+    says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+    assert_int_equal(test_http_connections(&f->server), sizeof answers / sizeof *answers + 1); /* this one is kept */
+}
+
+/* A length that is said in two ways: the first 98 bytes may be missing. */
+static void f81_two_lengths_are_no_answer(void **state)
+{
+    fixture *f = *state;
+    for (size_t i = 0; i < 2; i++) {
+        open_handler(f, both[i]);
+        test_http_will(&f->server, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nContent-Length: 2\r\n\r\nok",
+                       TEST_HTTP_CLOSE);
+        says(run(f, "{\"id\":1}"), ONCE_UNKNOWN, "no whole answer");
+        test_http_will(&f->server, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok",
+                       TEST_HTTP_CLOSE);
+        says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+    }
 }
 
 static size_t count_descriptors(void)
@@ -949,19 +1057,23 @@ static void f81_an_answer_to_a_part_of_a_request_does_not_mean_done(void **state
         once_outcome outcome;
         const char *reason;
     } cases[] = {
-        {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", ONCE_UNKNOWN,
+        {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", ONCE_UNKNOWN,
          "status 200, before the request was sent whole"},
-        {"HTTP/1.1 208 Known\r\nContent-Length: 2\r\n\r\nok", ONCE_UNKNOWN, "before the request was sent whole"},
+        {"HTTP/1.0 208 Known\r\nContent-Length: 2\r\n\r\nok", ONCE_UNKNOWN, "before the request was sent whole"},
+        {"HTTP/1.1 409 Known\r\nContent-Length: 2\r\n\r\nok", ONCE_UNKNOWN, "before the request was sent whole"},
         {"HTTP/1.1 413 Large\r\nContent-Length: 2\r\n\r\nno", ONCE_REJECTED, "status 413: no"},
         {"HTTP/1.1 415 What\r\nContent-Length: 2\r\n\r\nno", ONCE_DEAD, "status 415: no"},
     };
     char *body = malloc(LEN + 1);
     memset(body, ' ', LEN);
     strcpy(body + LEN - 8, "{\"id\":1}");
-    open_handler(f, "{post: \"http://@/\", already: [208], rejected: [413]}");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        test_http_answer_early(&f->server, cases[i].answer);
-        says(run(f, body), cases[i].outcome, cases[i].reason);
+    for (size_t by_libcurl = 0; by_libcurl < 2; by_libcurl++) {
+        open_handler(f, by_libcurl ? "{post: \"http://@/\", already: [208, 409], rejected: [413], redirects: 1}"
+                                   : "{post: \"http://@/\", already: [208, 409], rejected: [413]}");
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            test_http_answer_early(&f->server, cases[i].answer);
+            says(run(f, body), cases[i].outcome, cases[i].reason);
+        }
     }
     assert_int_equal(test_http_count(&f->server), 0); /* none was whole */
     free(body);
@@ -1197,6 +1309,29 @@ static void a_token_is_a_secret_while_calls_carry_it(void **state)
     }
 }
 
+/* Two tokens later, the answer to a call that carries the first one comes. */
+static void a_token_is_a_secret_of_its_call(void **state)
+{
+    fixture *f = *state;
+    token_command c;
+    once_item *none = NULL;
+    make_command(&c, "cat is", "");
+    write_file(c.token, "token-one\n");
+    open_handler(f, c.http);
+    test_http_will(&f->server, NULL, TEST_HTTP_KEEP);
+    start(f, 1, "{\"id\":1}"); /* it is answered late */
+    while (test_http_count(&f->server) == 0) assert_int_equal(once_runner_wait(f->runner, 5, &none, 1), 0);
+    for (int i = 0; i < 2; i++) {
+        write_file(c.token, i ? "token-three\n" : "token-two\n");
+        test_http_will(&f->server, answer(&f->arena, "401 No", ""), TEST_HTTP_CLOSE);
+        test_http_will(&f->server, answer(&f->arena, "200 OK", ""), TEST_HTTP_CLOSE);
+        says(run(f, "{\"id\":2}"), ONCE_DONE, "");
+    }
+    test_http_say(&f->server, "HTTP/1.1 400 No\r\nContent-Length: 18\r\n\r\ntoken-one is wrong");
+    says(ended(f), ONCE_DEAD, "status 400: *** is wrong");
+    remove_command(&c);
+}
+
 /* The server closes the connection while the call waits for a new token: nothing of it is lost. */
 static void a_connection_may_end_while_a_call_waits_for_a_token(void **state)
 {
@@ -1285,13 +1420,16 @@ int main(void)
         TEST(what_cannot_be_read_is_a_mistake_of_the_file),
         TEST(refused_credentials_stop_the_handler),
         TEST(no_part_of_a_secret_is_left),
+        TEST(a_secret_may_be_said_a_million_times),
         TEST(f61_results_are_capped),
         TEST(retry_after_is_honoured),
+        TEST(f93_a_retry_after_is_no_reason_to_hurry),
         TEST(a_body_can_decide),
         TEST(f69_nothing_is_sent_twice_when_a_used_connection_dies),
         TEST(f81_what_was_not_asked_for_is_no_answer),
         TEST(f69_a_reply_that_is_cut_anywhere_is_unknown),
         TEST(f81_an_answer_that_cannot_be_looked_at_is_not_done),
+        TEST(f81_no_content_is_no_refusal),
         TEST(f81_an_answer_is_judged_before_secrets_are_taken_out),
         TEST(conditions_are_about_whole_answers_and_refusals_go_first),
         TEST(headers_without_end_are_no_answer),
@@ -1304,6 +1442,8 @@ int main(void)
         TEST(link_local_addresses_must_be_written),
         TEST(a_proxy_comes_from_the_file_alone),
         TEST(f81_a_connection_that_may_have_more_to_say_is_not_used_again),
+        TEST(f81_libcurl_keeps_no_connection_that_may_have_more_to_say),
+        TEST(f81_two_lengths_are_no_answer),
         TEST(a_connection_leads_to_one_origin),
         TEST(a_connection_that_was_idle_is_not_used_again),
         TEST(hosts_have_names),
@@ -1319,6 +1459,7 @@ int main(void)
         TEST(a_token_comes_from_a_command_and_is_renewed_at_401),
         TEST(f70_a_401_that_is_listed_asks_for_no_token),
         TEST(a_token_is_a_secret_while_calls_carry_it),
+        TEST(a_token_is_a_secret_of_its_call),
         TEST(a_connection_may_end_while_a_call_waits_for_a_token),
         TEST(a_token_that_cannot_be_had_stops_the_handler),
         TEST(a_call_that_waits_for_a_token_can_be_ended),

@@ -12,6 +12,7 @@
 #include "base/errno_text.h"
 #include "base/failpoint.h"
 #include "base/no_memory.h"
+#include "core/retry.h"
 #include "effect/http/client.h"
 
 #include "base/banned.h"
@@ -31,21 +32,51 @@ static size_t take_body(char *data, size_t size, size_t n, void *user)
     return 0;
 }
 
+/* Copies the value of the header if that is its name ("name:", in small letters) and there is room. */
+static bool take_value(const char *name, const char *data, size_t len, char *out, size_t size)
+{
+    const size_t skip = strlen(name);
+    if (len <= skip || len - skip >= size || !once_ascii_begins(data, len, name)) return false;
+    memcpy(out, data + skip, len - skip);
+    out[len - skip] = '\0';
+    return true;
+}
+
+/* How long the body is, by the headers. False: they say it in two ways. libcurl believes the last one. */
+static bool take_length(http_call *call, const char *data, size_t len)
+{
+    char text[sizeof call->length] = "";
+    if (!take_value("content-length:", data, len, text, sizeof text)) return true;
+    if (call->length[0] && strcmp(call->length, text) != 0) return false;
+    memcpy(call->length, text, sizeof text);
+    return true;
+}
+
+/* A 204 has no body, and a 304 none in chunks. What comes behind one that announces a body would be the answer to the
+ * next request. */
+static bool has_too_much(const http_call *call, const char *data, size_t len)
+{
+    const bool chunked = once_ascii_begins(data, len, "transfer-encoding:");
+    return (call->status == 204 && (chunked || strtoll(call->length, NULL, 10) > 0)) ||
+           (call->status == 304 && chunked);
+}
+
 static size_t take_header(char *data, size_t size, size_t n, void *user)
 {
-    static const char name[] = "retry-after:";
     http_call *call = user;
-    const size_t len = size * n, skip = sizeof name - 1;
+    const size_t len = size * n;
     call->head += len;
     if (call->head > HEAD_MAX) return 0;
     const bool status_line = once_ascii_begins(data, len, "http/");
     if (call->headed && !status_line) return len;      /* a trailer, behind the body: it says nothing */
     call->headed = data[0] == '\r' || data[0] == '\n'; /* an empty line ends the headers */
-    if (status_line) call->retry_after[0] = '\0';      /* an interim answer says nothing */
-    if (len > skip && len - skip < sizeof call->retry_after && once_ascii_begins(data, len, name)) {
-        memcpy(call->retry_after, data + skip, len - skip);
-        call->retry_after[len - skip] = '\0';
+    if (status_line) {
+        call->retry_after[0] = call->length[0] = '\0'; /* an interim answer says nothing */
+        (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &call->status);
     }
+    (void)take_value("retry-after:", data, len, call->retry_after, sizeof call->retry_after);
+    if (!take_length(call, data, len)) return 0;
+    if (has_too_much(call, data, len)) (void)curl_easy_setopt(call->easy, CURLOPT_FORBID_REUSE, 1L);
     return len;
 }
 
@@ -123,7 +154,8 @@ static int put_headers(http_call *call, const once_http_values *values, const on
         if (text->len - at > LINE_MAX_BYTES)
             return once_fail(err, ONCE_E_MESSAGE, "header '%.*s' is longer than 64 KiB", (int)header->name.len,
                              header->name.data);
-        if (text->len == head && !text->failed) { /* libcurl's way to write a header without a value */
+        if (once_http_blank((once_bytes){text->data + head, text->len - head}) && !text->failed) {
+            /* libcurl's way to write a header without a value; one that is only blanks it would leave out */
             text->len = at;
             once_buf_printf(text, "%.*s;", (int)header->name.len, header->name.data);
         }
@@ -179,14 +211,14 @@ static void link_lines(http_call *call, size_t n)
     if (rc == CURLE_OK) rc = curl_easy_setopt(call->easy, option, value)
 
 /* Every option that differs between calls is set, so that nothing of an earlier one is left. */
-static CURLcode set_request(http_call *call, once_bytes body)
+static CURLcode set_request(http_call *call)
 {
     CURLcode rc = CURLE_OK;
     SET(CURLOPT_CONNECT_ONLY, 0L);
     if (once__http_has_body(call)) {
         SET(CURLOPT_POST, 1L);
-        SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
-        SET(CURLOPT_POSTFIELDS, body.len ? body.data : "");
+        SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.len);
+        SET(CURLOPT_POSTFIELDS, call->body.len ? call->body.data : "");
     } else {
         SET(CURLOPT_HTTPGET, 1L);
     }
@@ -195,6 +227,7 @@ static CURLcode set_request(http_call *call, once_bytes body)
     SET(CURLOPT_HTTP_VERSION, (long)(http2 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
     SET(CURLOPT_PIPEWAIT, http2 ? 1L : 0L);
     SET(CURLOPT_FRESH_CONNECT, 0L);
+    SET(CURLOPT_FORBID_REUSE, 0L);
     SET(CURLOPT_CUSTOMREQUEST, call->fixed->request->method);
     SET(CURLOPT_URL, call->text.data);
     SET(CURLOPT_HTTPHEADER, call->first_line);
@@ -226,7 +259,8 @@ static void forget_answer(http_call *call)
     call->begun = call->headed = call->too_large = call->unfit_address = false;
     call->no_socket = 0;
     call->stale = false;
-    call->retry_after[0] = call->error[0] = '\0';
+    call->retry_after[0] = call->length[0] = call->error[0] = '\0';
+    call->status = 0;
 }
 
 void once__http_call_take(http_call *call, once_item *item)
@@ -243,6 +277,8 @@ static void put_token(http_call *call, size_t *n)
     if (!call->driver->token.file || !once__http_authorized(call->driver, call->fixed)) return;
     const once_bytes token = once__http_token_text(call);
     once_buf_puts(&call->text, "Authorization: Bearer ");
+    call->token_at = call->text.len;
+    call->token_len = token.len;
     once_buf_append(&call->text, token.data, token.len);
     end_line(call);
     ++*n;
@@ -255,6 +291,7 @@ static int put_head(http_call *call, const once_http_facts *facts, size_t *n, on
     const once_http_values *values = call->asks ? &input->lookup : &input->request;
     if (call->text.capacity > HTTP_KEPT) once_buf_release(&call->text);
     once_buf_clear(&call->text);
+    call->token_len = 0;
     int rc = put_url(call, values, facts, err);
     if (rc == ONCE_OK) rc = put_headers(call, values, facts, n, err);
     if (rc != ONCE_OK) return rc;
@@ -286,8 +323,8 @@ int once__http_call_make(http_call *call, once_error *err)
     call->first_line = n ? call->lines : call->fixed->headers;
     const bool as_it_is = driver->http->body_kind == ONCE_HTTP_BODY_MESSAGE;
     const once_bytes made = {call->text.data + body_at, call->text.len - body_at};
-    const once_bytes body = as_it_is ? item->message.body : made;
-    const bool fine = call->fixed->direct ? once__http_direct_make(call, body) : set_request(call, body) == CURLE_OK;
+    call->body = !once__http_has_body(call) ? (once_bytes){0} : as_it_is ? item->message.body : made;
+    const bool fine = call->fixed->direct ? once__http_direct_make(call) : set_request(call) == CURLE_OK;
     return fine ? ONCE_OK : once_no_memory(err, "for a request");
 }
 
@@ -298,7 +335,7 @@ static void explain(http_call *call, const char *what, char *said, size_t len, o
 {
     const once_http_request *request = call->fixed->request;
     char text[600], shown[SNIPPET + 1] = "";
-    len = said ? once__http_redact(call->driver, said, len) : 0;
+    len = said ? once__http_redact(call, said, len) : 0;
     while (len > 0 && once_ascii_is_space(said[len - 1])) len--;
     if (len > 0) (void)snprintf(shown, sizeof shown, "%.*s", len < SNIPPET ? (int)len : SNIPPET, said);
     const size_t origin = request->origin < 100 ? request->origin : 100;
@@ -331,7 +368,7 @@ void once__http_call_unsent(http_call *call, int status, const char *why)
         item->started = item->maybe_done = call->asks;
     }
     (void)once_fail(&said, status, "%s%s", call->asks ? "lookup: " : "", why);
-    const size_t len = once__http_redact(call->driver, said.text, strlen(said.text));
+    const size_t len = once__http_redact(call, said.text, strlen(said.text));
     once_runner_output(call->driver->driver.runner, item, (once_bytes){0}, (once_bytes){said.text, len});
 }
 
@@ -403,15 +440,24 @@ static void judge_unanswered(http_call *call, CURLcode code, bool killed)
     }
 }
 
+/* Whether only a part of the request was sent. libcurl stops sending when an answer has come that ends the connection,
+ * or refuses. */
+static bool is_cut(const http_call *call)
+{
+    curl_off_t sent = 0; /* of the body */
+    if (call->fixed->direct) return once__http_direct_cut(call);
+    return curl_easy_getinfo(call->easy, CURLINFO_SIZE_UPLOAD_T, &sent) != CURLE_OK || (size_t)sent < call->body.len;
+}
+
 /* A server that has not read the whole request cannot have done what it asks for, nor know it. It can say no to it. */
 static bool came_too_early(const http_call *call, int meaning)
 {
     const bool says_no = !call->asks && (meaning == ONCE_REJECTED || meaning > ONCE_STALE);
-    return once__http_direct_cut(call) && !says_no;
+    return !says_no && is_cut(call);
 }
 
 /* Sets the outcome of an answer that is whole, and says what is special about it. */
-static const char *meaning_of(http_call *call, int meaning, const once_json *json)
+static const char *meaning_of(http_call *call, long status, int meaning, const once_json *json)
 {
     const once_http_request *request = call->fixed->request;
     once_item *item = call->item;
@@ -430,7 +476,8 @@ static const char *meaning_of(http_call *call, int meaning, const once_json *jso
         return ", and 'rejected_if' is met";
     }
     const bool met = once_http_meets(&request->done_if, json);
-    if (met && (json || request->rejected_if.n == 0)) return "";
+    const bool says_nothing = status == 204; /* it cannot have a body, and so no refusal in it */
+    if (met && (json || says_nothing || request->rejected_if.n == 0)) return "";
     item->outcome = ONCE_UNKNOWN;
     return met ? ", but 'rejected_if' cannot be looked at" : ", but 'done_if' is not met";
 }
@@ -464,10 +511,23 @@ static const once_json *json_of(http_call *call)
 /* Takes secrets out of the answer: some servers say them back. Returns what is JSON of the rest. */
 static const once_json *redact_answer(http_call *call, const once_json *json)
 {
-    const size_t len = once__http_redact(call->driver, call->answer.data, call->answer.len);
+    const size_t len = once__http_redact(call, call->answer.data, call->answer.len);
     if (len == call->answer.len) return json; /* a mask is shorter than what it hides */
     call->answer.len = len;
     return json_of(call);
+}
+
+/* What the server asks for is the least: a "0", or a date that is over by our clock, would spend all attempts at once.
+ * -1: it asks for nothing. */
+static int64_t wait_of(const http_call *call)
+{
+    const once_effect_driver *driver = &call->driver->driver;
+    const once_env *env = once_runner_options_of(driver->runner)->env;
+    const once_decision *d = &call->item->decision;
+    const int64_t asked_ms = once_http_retry_after(once_bytes_of(call->retry_after), once_env_wall_ms(env));
+    if (asked_ms < 0) return asked_ms;
+    const int64_t usual_ms = once_retry_pause_ms(&driver->handler->retry, d->failures + 1, d->failing_for_ms, env);
+    return asked_ms > usual_ms ? asked_ms : usual_ms;
 }
 
 static void judge_answer(http_call *call, long status)
@@ -483,12 +543,11 @@ static void judge_answer(http_call *call, long status)
     }
     item->started = true;
     const once_json *json = json_of(call);
-    const char *special = meaning_of(call, meaning, json); /* of what it says; then it is made fit to be shown */
+    const char *special =
+        meaning_of(call, status, meaning, json); /* of what it says; then it is made fit to be shown */
     json = redact_answer(call, json);
     item->maybe_done = item->outcome == ONCE_UNKNOWN;
-    if (item->outcome == ONCE_RETRY)
-        item->delay_ms = once_http_retry_after(once_bytes_of(call->retry_after),
-                                               once_env_wall_ms(once_runner_options_of(driver->driver.runner)->env));
+    if (item->outcome == ONCE_RETRY) item->delay_ms = wait_of(call);
     once_buf_clear(&driver->result);
     if (item->outcome <= ONCE_STALE)
         once_http_result(&driver->result, status, once_buf_bytes(&call->answer), json, !call->too_large,
@@ -496,10 +555,11 @@ static void judge_answer(http_call *call, long status)
     const once_bytes result = driver->result.failed ? (once_bytes){0} : once_buf_bytes(&driver->result);
     if (item->outcome == ONCE_DONE) {
         once_runner_output(driver->driver.runner, item, result, (once_bytes){0});
-        return;
+    } else {
+        (void)snprintf(what, sizeof what, "status %ld%s%s", status, special, note_of(call, status));
+        explain(call, what, call->answer.data, call->answer.len, result);
     }
-    (void)snprintf(what, sizeof what, "status %ld%s%s", status, special, note_of(call, status));
-    explain(call, what, call->answer.data, call->answer.len, result);
+    if (driver->result.failed) item->result_lost = true; /* there was one */
 }
 
 /* ---- redirects ---- */

@@ -47,6 +47,9 @@ struct http_call {
     CURL *easy;
     const http_fixed *fixed;
     bool asks;
+    once_bytes body;          /* of the request */
+    size_t token_at;          /* in `text` ... */
+    size_t token_len;         /* ... 0: it carries none */
     once_buf text;            /* URL, header lines and body of the request, each with a NUL behind it */
     struct curl_slist *lines; /* the headers that differ; the last one leads to the fixed ones */
     const struct curl_slist *first_line;
@@ -65,6 +68,8 @@ struct http_call {
     bool stale;                /* something waited on its connection before it was sent */
     int no_socket;             /* errno: none could be had here */
     char retry_after[64];
+    char length[64]; /* the header Content-Length, of an answer that libcurl reads */
+    long status;     /* of the same */
     char error[CURL_ERROR_SIZE];
     /* A direct call has its connection, and keeps it for the next one. */
     int fd;                       /* -1: none */
@@ -72,8 +77,8 @@ struct http_call {
     int64_t idle_since_ms;
     bool used;          /* a call before this one has used it */
     once_buf out, rest; /* the head of the request; a line of the answer that is not whole */
-    once_bytes body;
     size_t sent;
+    bool reset; /* sending failed: the end of what can be read is not the end of the answer */
     http_reply reply;
     http_call *next, *next_of_all;
 };
@@ -167,7 +172,7 @@ void once__http_hand_over(http_call *call);
 /* --- direct.c --- */
 
 /* Makes the head of the request, of the lines that the call has. */
-bool once__http_direct_make(http_call *call, once_bytes body);
+bool once__http_direct_make(http_call *call);
 /* Sends it on the connection that the call has, or has one made. */
 void once__http_direct_begin(http_call *call);
 /* libcurl has connected. Takes the socket and sends. */
@@ -176,7 +181,7 @@ void once__http_direct_ready(http_call *call, uint32_t events);
 /* The call has ended: keeps its connection for the next one if the answer was whole, else closes it. */
 void once__http_direct_leave(http_call *call);
 void once__http_direct_close(http_call *call);
-/* Whether it is a direct call of whose request only a part was sent. */
+/* Whether only a part of the request was sent. */
 bool once__http_direct_cut(const http_call *call);
 /* Ends calls whose time is over. Returns when to call it again. */
 int64_t once__http_direct_tick(http_driver *driver, int64_t now_ms);
@@ -187,8 +192,8 @@ int64_t once__http_direct_tick(http_driver *driver, int64_t now_ms);
 int once__http_read_secrets(http_driver *driver, once_error *err);
 /* Whether requests of this kind carry the credentials of the handler: others do not get them. */
 bool once__http_authorized(const http_driver *driver, const http_fixed *fixed);
-/* Replaces each secret in the text by "***". Returns the new length. */
-size_t once__http_redact(const http_driver *driver, char *text, size_t len);
+/* Replaces each secret in the text, which is about this call, by "***". Returns the new length. */
+size_t once__http_redact(const http_call *call, char *text, size_t len);
 
 /* --- token.c --- */
 

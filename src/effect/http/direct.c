@@ -39,7 +39,7 @@ static void put_line(once_buf *out, const char *line)
     once_buf_append(out, "\r\n", 2);
 }
 
-bool once__http_direct_make(http_call *call, once_bytes body)
+bool once__http_direct_make(http_call *call)
 {
     const http_fixed *fixed = call->fixed;
     const char *target = call->text.data + fixed->request->origin; /* the URL is the first of the texts */
@@ -52,9 +52,8 @@ bool once__http_direct_make(http_call *call, once_bytes body)
     once_buf_puts(out, " HTTP/1.1\r\n");
     once_buf_append(out, fixed->usual_lines.data, fixed->usual_lines.len);
     for (const struct curl_slist *line = call->first_line; line; line = line->next) put_line(out, line->data);
-    if (once__http_has_body(call)) once_buf_printf(out, "Content-Length: %zu\r\n", body.len);
+    if (once__http_has_body(call)) once_buf_printf(out, "Content-Length: %zu\r\n", call->body.len);
     once_buf_append(out, "\r\n", 2);
-    call->body = once__http_has_body(call) ? body : (once_bytes){0};
     return !out->failed;
 }
 
@@ -80,10 +79,11 @@ static bool is_silent(int fd)
     return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
-static void wait_for(http_call *call, uint32_t events)
+/* False: errno says why not. Where something was sent, the call ends at its time limit then. */
+static bool wait_for(http_call *call, uint32_t events)
 {
-    (void)once_runner_watch(call->driver->driver.runner, &once__http_socket(call->driver, call->fd)->watch, events,
-                            NULL); /* a failure: the call ends at its time limit */
+    once_watch *watch = &once__http_socket(call->driver, call->fd)->watch;
+    return once_runner_watch(call->driver->driver.runner, watch, events, NULL) == ONCE_OK;
 }
 
 /* Nothing was sent, or no whole answer came: `begun` tells. */
@@ -123,6 +123,7 @@ static bool send_some(http_call *call)
 static void send_request(http_call *call)
 {
     call->sent = 0;
+    call->reset = false;
     once__http_reply_begin(&call->reply);
     if (call->rest.capacity > HTTP_KEPT) once_buf_release(&call->rest);
     once_buf_clear(&call->rest);
@@ -136,7 +137,7 @@ static void send_request(http_call *call)
         return;
     }
     if (send_some(call)) return; /* it is watched for the answer */
-    if (errno == EAGAIN || errno == EWOULDBLOCK) wait_for(call, EPOLLIN | EPOLLOUT);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) (void)wait_for(call, EPOLLIN | EPOLLOUT);
     else if (!call->begun && call->used) connect_anew(call); /* it was closed just now */
     else fail(call, CURLE_SEND_ERROR, once_errno_text(errno));
 }
@@ -170,16 +171,17 @@ void once__http_direct_connected(http_call *call)
     }
     call->fd = fd;
     call->connection = call->fixed;
-    wait_for(call, EPOLLIN);
+    if (!wait_for(call, EPOLLIN)) { /* its answer would not be noticed */
+        call->no_socket = errno;
+        fail(call, CURLE_COULDNT_CONNECT, "");
+        return;
+    }
     /* A tick that came while it was connecting has left it out. */
     if (call->deadline_ms < driver->direct_due_ms) driver->direct_due_ms = call->deadline_ms;
     send_request(call);
 }
 
-bool once__http_direct_cut(const http_call *call)
-{
-    return call->fixed->direct && call->sent < call->out.len + call->body.len;
-}
+bool once__http_direct_cut(const http_call *call) { return call->sent < call->out.len + call->body.len; }
 
 void once__http_direct_leave(http_call *call)
 {
@@ -234,7 +236,7 @@ static void read_some(http_call *call)
     while (n < 0 && errno == EINTR);
     if (n > 0) {
         take_bytes(call, data, (size_t)n);
-    } else if (n == 0 && call->reply.any) {
+    } else if (n == 0 && call->reply.any && !call->reset) {
         once__http_reply_close(&call->reply);
         end_answered(call);
     } else if (n == 0) {
@@ -251,10 +253,12 @@ void once__http_direct_ready(http_call *call, uint32_t events)
         return;
     }
     if (events & EPOLLOUT) {
-        if (send_some(call)) wait_for(call, EPOLLIN);
+        if (send_some(call)) (void)wait_for(call, EPOLLIN);
         else if (errno != EAGAIN && errno != EWOULDBLOCK && !(events & EPOLLIN)) {
             fail(call, CURLE_SEND_ERROR, once_errno_text(errno));
             return;
+        } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
+            call->reset = true; /* this has taken the error from the socket: reading will only find an end */
         }
     }
     if (events & (EPOLLIN | EPOLLERR | EPOLLHUP)) read_some(call); /* also the answer to a part of the request */

@@ -17,7 +17,7 @@
 #include "base/banned.h"
 
 #define SHORTEST 4                                        /* a shorter secret would hide ordinary words */
-#define SECRETS_MAX (2 * (ONCE_HTTP_HEADERS_MAX + 3) + 2) /* of both requests: headers, `basic` in 3 forms; the proxy */
+#define SECRETS_MAX (2 * (ONCE_HTTP_HEADERS_MAX + 3) + 4) /* of both requests: headers, `basic` in 3 forms; the proxy */
 #define MASK "***"
 
 typedef struct reader {
@@ -69,11 +69,13 @@ static int add_secret_headers(reader *r, http_fixed *fixed, once_error *err)
     for (size_t i = 0; i < headers->n; i++) {
         const once_http_header *header = &headers->list[i];
         char name[ONCE_NAME_MAX + 1];
-        once_bytes value;
+        once_bytes value, none = {0};
         if (header->secret.value.len == 0) continue;
         int rc = read_secret(r, &header->secret, &value, err);
         (void)snprintf(name, sizeof name, "%.*s", (int)header->name.len, header->name.data);
-        if (rc == ONCE_OK) rc = add_line(r, fixed, name, value.len ? ": " : ";", value, err);
+        if (rc == ONCE_OK)
+            rc = add_line(r, fixed, name, once_http_blank(value) ? ";" : ": ", once_http_blank(value) ? none : value,
+                          err);
         if (rc != ONCE_OK) return rc;
     }
     return ONCE_OK;
@@ -184,20 +186,31 @@ static int copy_path(reader *r, const char *field, once_bytes path, const char *
                      r->driver->http->request.line, field, copy.data, once_errno_text(errno));
 }
 
+/* "user:password" as it stands in a URL: the proxy gets it decoded, and in base64. */
+static int note_login(reader *r, once_bytes login, once_error *err)
+{
+    int len = 0;
+    char *plain = curl_easy_unescape(NULL, login.data, (int)login.len, &len);
+    once_bytes copy, encoded;
+    const bool fine = plain && once_arena_copy(&r->driver->arena, (once_bytes){plain, (size_t)len}, &copy);
+    curl_free(plain);
+    return fine ? encode_basic(r, copy, &encoded, err) : no_memory(err);
+}
+
 static int read_proxy(reader *r, once_error *err)
 {
-    once_bytes value, password;
+    once_bytes value;
     if (r->driver->http->proxy.value.len == 0) return ONCE_OK;
     const int rc = read_secret(r, &r->driver->http->proxy, &value, err);
     if (rc != ONCE_OK) return rc;
     const char *at = value.len ? memrchr(value.data, '@', value.len) : NULL;
-    const char *colon = at ? memrchr(value.data, ':', (size_t)(at - value.data)) : NULL;
-    if (colon) {
-        password = (once_bytes){colon + 1, (size_t)(at - colon) - 1};
-        note_secret(r, password);
-    }
+    const char *slashes = at ? memmem(value.data, (size_t)(at - value.data), "//", 2) : NULL;
+    const char *from = slashes ? slashes + 2 : value.data;
     r->driver->proxy = value.data;
-    return ONCE_OK;
+    if (!at || !memchr(from, ':', (size_t)(at - from))) return ONCE_OK;
+    const char *password = (const char *)memchr(from, ':', (size_t)(at - from)) + 1;
+    note_secret(r, (once_bytes){password, (size_t)(at - password)});
+    return note_login(r, (once_bytes){from, (size_t)(at - from)}, err);
 }
 
 /* Long ones first: what is left of a secret when a part of it was replaced is not found any more. */
@@ -226,57 +239,88 @@ int once__http_read_secrets(http_driver *driver, once_error *err)
 
 /* ---- texts without them ---- */
 
-static bool may_be_escaped(char c) { return c == '/' || c == '"' || c == '\\'; }
+/* How a string of JSON may write a character otherwise than it is: "\\/", or "\\u002f". Returns how many bytes of the text
+ * that takes; 0: the text does not begin so. `used` is how many bytes of the secret the character has. */
+static size_t escape_length(once_bytes secret, once_bytes text, size_t *used)
+{
+    const unsigned char *at = (const unsigned char *)secret.data;
+    char units[24] = "";
+    if (text.len < 2 || text.data[0] != '\\') return 0;
+    *used = 1;
+    if (text.data[1] == at[0] && strchr("/\"\\", at[0])) return 2;
+    const int len = once_utf8_sequence(at, secret.len);
+    if (len <= 0) return 0;
+    uint32_t c = len == 1 ? at[0] : at[0] & (0x7fu >> len);
+    for (int i = 1; i < len; i++) c = c << 6 | (at[i] & 0x3f);
+    if (c < 0x10000) (void)snprintf(units, sizeof units, "\\u%04x", c);
+    else (void)snprintf(units, sizeof units, "\\u%04x\\u%04x", 0xd7c0 + (c >> 10), 0xdc00 + (c & 0x3ff));
+    *used = (size_t)len;
+    return once_ascii_begins(text.data, text.len, units) ? strlen(units) : 0;
+}
 
-/* How many bytes of the text are the secret as it stands in a string of JSON, where a backslash may be before some of
- * its bytes; 0: the text does not begin with it. */
+/* How many bytes of the text are the secret as it stands in a string of JSON; 0: the text does not begin with it. */
 static size_t escaped_length(once_bytes secret, once_bytes text)
 {
     size_t at = 0;
-    for (size_t i = 0; i < secret.len; i++) {
-        const char c = secret.data[i];
-        if (may_be_escaped(c) && at + 1 < text.len && text.data[at] == '\\' && text.data[at + 1] == c) at++;
-        if (at >= text.len || text.data[at] != c) return 0;
-        at++;
+    for (size_t i = 0, used; i < secret.len; i += used) {
+        const size_t n = escape_length((once_bytes){secret.data + i, secret.len - i},
+                                       (once_bytes){text.data + at, text.len - at}, &used);
+        if (!n && (at >= text.len || text.data[at] != secret.data[i])) return 0;
+        if (!n) used = 1;
+        at += n ? n : 1;
     }
     return at;
 }
 
-/* Finds the secret, as it is or escaped. */
-static char *find_secret(once_bytes secret, char *text, size_t len, size_t *length)
+/* Where the secret is, as it is or escaped; `end`: nowhere. `plain`: where it next is as it is, or `end`. */
+static const char *find_secret(once_bytes secret, const char *from, const char *end, const char *plain, size_t *length)
 {
-    char *plain = memmem(text, len, secret.data, secret.len), *end = plain ? plain : text + len;
-    bool escapable = false;
-    for (size_t i = 0; i < secret.len && !escapable; i++) escapable = may_be_escaped(secret.data[i]);
-    for (char *at = text; escapable && at < end; at++) {
+    const char *escape = memchr(from, '\\', (size_t)(plain - from));
+    for (const char *at = from; escape && at < plain; at++) { /* it may begin before the first backslash */
         if (*at != secret.data[0] && *at != '\\') continue;
-        *length = escaped_length(secret, (once_bytes){at, len - (size_t)(at - text)});
+        *length = escaped_length(secret, (once_bytes){at, (size_t)(end - at)});
         if (*length) return at;
     }
     *length = secret.len;
     return plain;
 }
 
-static size_t redact(once_bytes secret, char *text, size_t len)
+static const char *find_plain(once_bytes secret, const char *from, const char *end)
 {
-    char *at = text;
-    size_t n;
-    if (secret.len < SHORTEST) return len;
-    while (len > 0 && (at = find_secret(secret, at, len - (size_t)(at - text), &n))) {
-        static_assert(SHORTEST > sizeof MASK - 1, "a mask fits in the place of a secret");
-        char *behind = at + n;
-        at = mempcpy(at, MASK, sizeof MASK - 1);
-        memmove(at, behind, len - (size_t)(behind - text));
-        len -= n - (sizeof MASK - 1);
-    }
-    return len;
+    const char *found = from < end ? memmem(from, (size_t)(end - from), secret.data, secret.len) : NULL;
+    return found ? found : end;
 }
 
-size_t once__http_redact(const http_driver *driver, char *text, size_t len)
+/* In one pass: a server may say a secret a million times. */
+static size_t redact(once_bytes secret, char *text, size_t len)
 {
-    once_bytes tokens[] = {once_buf_bytes(&driver->token.texts[0]), once_buf_bytes(&driver->token.texts[1])};
+    const char *from = text, *end = text + len;
+    char *to = text;
+    if (secret.len < SHORTEST) return len;
+    static_assert(SHORTEST > sizeof MASK - 1, "a mask fits in the place of a secret");
+    const char *plain = find_plain(secret, from, end);
+    while (from < end) {
+        size_t n;
+        if (plain < from) plain = find_plain(secret, from, end);
+        const char *at = find_secret(secret, from, end, plain, &n);
+        memmove(to, from, (size_t)(at - from));
+        to += at - from;
+        if (at == end) break;
+        to = mempcpy(to, MASK, sizeof MASK - 1);
+        from = at + n;
+    }
+    return (size_t)(to - text);
+}
+
+size_t once__http_redact(const http_call *call, char *text, size_t len)
+{
+    const http_driver *driver = call->driver;
+    once_bytes tokens[] = {once_buf_bytes(&driver->token.texts[0]),
+                           once_buf_bytes(&driver->token.texts[1]),
+                           {call->text.data + call->token_at, call->token_len}}; /* perhaps older than both */
     const size_t n_tokens = sizeof tokens / sizeof *tokens;
     size_t k = 0;
+    if (!call->token_len) tokens[2] = (once_bytes){0};
     qsort(tokens, n_tokens, sizeof *tokens, by_length);
     for (size_t i = 0; i < driver->n_secrets; i++) {
         for (; k < n_tokens && tokens[k].len >= driver->secrets[i].len; k++) len = redact(tokens[k], text, len);

@@ -603,6 +603,42 @@ static void f57_borrowed_connections_that_roll_back_agree_with_a_model(void **st
     for (uint64_t seed = 11; seed <= 20; seed++) borrowed_against_a_model(f, seed);
 }
 
+/* A claim that the store keeps in memory, although the caller has taken it back. */
+static void f57_a_claim_that_the_caller_rolled_back_is_not_kept(void **state)
+{
+    fixture *f = *state;
+    once_backend *store;
+    once_arena arena = {0};
+    const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
+    sqlite3 *db = connect_to(f);
+    good(f, once__sqlite_store_borrow(db, &options, NULL, &store, &f->err));
+    sql(db, "ATTACH ':memory:' AS other; CREATE TABLE other.once_rows(a); CREATE TEMP TABLE once_rows(a)");
+    for (uint64_t rolled_back = 0; rolled_back < 2; rolled_back++) {
+        const once_request r = {.scope = &f->scope,
+                                .key = {"k", 1},
+                                .id = {1 + rolled_back, 2},
+                                .token = {3 + rolled_back, 1},
+                                .lease_ms = 60000,
+                                .remember_ms = 60000,
+                                .sent_ms = ONCE_NO_TIME,
+                                .run = 1,
+                                .at = {{"p", 1}, {"q", 1}}},
+                           *asked = &r;
+        once_decision decision;
+        bool applied;
+        const once_settlement end = {.request = &r, .outcome = ONCE_DONE};
+        sql(db, "BEGIN");
+        good(f, store->ops->claim(store, &asked, 1, &decision, &arena, &f->err));
+        assert_int_equal(decision.answer, ONCE_ANSWER_RUN);
+        sql(db, rolled_back ? "ROLLBACK" : "COMMIT");
+        good(f, store->ops->settle(store, &end, 1, &applied, &f->err));
+        assert_int_equal(applied, !rolled_back);
+    }
+    once__store_close(store);
+    once_arena_release(&arena);
+    sqlite3_close(db);
+}
+
 /* The table through which the store writes rows is for the store alone, and goes with it. */
 static void test_the_caller_sees_nothing_of_what_the_store_is_about_to_write(void **state)
 {
@@ -639,6 +675,7 @@ int main(void)
         TEST(f25_five_threads_with_connections_of_their_own),
         TEST(f11_killed_anywhere_in_the_callers_transaction),
         TEST(f57_borrowed_connections_that_roll_back_agree_with_a_model),
+        TEST(f57_a_claim_that_the_caller_rolled_back_is_not_kept),
         TEST(test_the_caller_sees_nothing_of_what_the_store_is_about_to_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

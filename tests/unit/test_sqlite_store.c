@@ -739,6 +739,88 @@ static void test_a_kept_claim_whose_row_is_gone(void **state)
     }
 }
 
+/* Another row has its number. */
+static void test_a_kept_claim_whose_row_is_that_of_another(void **state)
+{
+    fixture *f = *state;
+    bool applied;
+    open_store(f, NULL);
+    for (int i = 0; i < 3; i++) {
+        const once_request r = ask(f, (uint64_t)i, 1000), two = ask(f, 100 + (uint64_t)i, 1000), *asked = &r;
+        begin(f);
+        assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+        assert_int_equal(claim(f, &two), ONCE_ANSWER_RUN);
+        commit(f);
+        assert_int_equal(sqlite3_exec(handle(f), "UPDATE once_entry SET id = randomblob(16)", NULL, NULL, NULL),
+                         SQLITE_OK);
+        const once_settlement late[] = {{.request = &r, .outcome = ONCE_DONE}, {.request = &two, .outcome = ONCE_DONE}};
+        bool both[2];
+        const int rc = i == 0   ? f->store->ops->extend(f->store, &asked, 1, &applied, &f->err)
+                       : i == 1 ? f->store->ops->settle(f->store, late, 1, &applied, &f->err)
+                                : f->store->ops->settle(f->store, late, 2, both, &f->err);
+        assert_int_equal(rc, ONCE_E_CORRUPT);
+        assert_int_equal(sqlite3_exec(handle(f), "DELETE FROM once_entry", NULL, NULL, NULL), SQLITE_OK);
+    }
+}
+
+static void test_rows_get_numbers_from_one_on(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    const once_request first = ask(f, 1, 1000), second = ask(f, 2, 1000);
+    assert_int_equal(claim(f, &first), ONCE_ANSWER_RUN);
+    assert_int_equal(sqlite3_exec(handle(f), "UPDATE once_entry SET n = -1", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(claim(f, &second), ONCE_ANSWER_RUN);
+    settle(f, &second, ONCE_DONE);
+    assert_int_equal(count(f, "SELECT count(*) FROM once_entry"), 1);
+}
+
+/* Whoever counts our rows may have a trigger that ignores conflicts. */
+static void test_a_trigger_keeps_its_own_way_with_conflicts(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    assert_int_equal(sqlite3_exec(handle(f),
+                                  "CREATE TABLE noted(n PRIMARY KEY); CREATE TRIGGER t AFTER INSERT ON once_entry BEGIN"
+                                  " INSERT OR IGNORE INTO noted VALUES (1); END;"
+                                  "CREATE TRIGGER u AFTER UPDATE ON once_entry BEGIN"
+                                  " INSERT OR IGNORE INTO noted VALUES (1); END",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    for (uint64_t i = 0; i < 3; i++) {
+        const once_request r = ask(f, i, 1000), *asked = &r;
+        bool ours;
+        assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+        assert_int_equal(f->store->ops->extend(f->store, &asked, 1, &ours, &f->err), ONCE_OK);
+        settle(f, &r, ONCE_DONE);
+    }
+}
+
+static int filters_built(fixture *f)
+{
+    return sqlite3_stmt_status(((once_sqlite *)f->store)->sql[SQL_ENTRY_IDS], SQLITE_STMTSTATUS_RUN, 0);
+}
+
+/* A table that has more rows than the filter holds is not looked through by each transaction. */
+static void test_many_rows_cost_a_settlement_nothing(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    begin(f);
+    for (uint64_t i = 0; i < 6000; i++) {
+        const once_request r = ask(f, i, 1000);
+        assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+    }
+    commit(f);
+    const int before = filters_built(f);
+    for (uint64_t i = 0; i < 50; i++) {
+        const once_request r = ask(f, 10000 + i, 1000);
+        assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+        settle(f, &r, ONCE_DONE);
+    }
+    assert_in_range(filters_built(f) - before, 0, 1);
+}
+
 /* Names are dropped from time to time; a kept claim points to some. */
 static void test_a_kept_claim_outlives_the_names(void **state)
 {
@@ -786,6 +868,10 @@ int main(void)
         EACH(test_a_kept_claim_after_a_rollback),
         EACH(f05_a_kept_claim_that_another_process_has_taken_over),
         EACH(test_a_kept_claim_whose_row_is_gone),
+        EACH(test_a_kept_claim_whose_row_is_that_of_another),
+        EACH(test_rows_get_numbers_from_one_on),
+        EACH(test_a_trigger_keeps_its_own_way_with_conflicts),
+        EACH(test_many_rows_cost_a_settlement_nothing),
         EACH(test_a_kept_claim_outlives_the_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

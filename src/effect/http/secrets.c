@@ -239,8 +239,8 @@ int once__http_read_secrets(http_driver *driver, once_error *err)
 
 /* ---- texts without them ---- */
 
-/* How a string of JSON may write a character otherwise than it is: "\\/", or "\\u002f". Returns how many bytes of the text
- * that takes; 0: the text does not begin so. `used` is how many bytes of the secret the character has. */
+/* How a string of JSON may write a character otherwise than it is: "\\/", or "\\u002f". Returns how many bytes of the
+ * text that takes; 0: the text does not begin so. `used` is how many bytes of the secret the character has. */
 static size_t escape_length(once_bytes secret, once_bytes text, size_t *used)
 {
     const unsigned char *at = (const unsigned char *)secret.data;

@@ -7,7 +7,7 @@
 
 #include "base/banned.h"
 
-enum { LIVE_KNOWN_MAX = 4096 };
+enum { LIVE_KNOWN_MAX = 4096, LIVE_GONE_MAX = 1024 };
 
 int once__live_filter_build(once_sqlite *q, once_error *err)
 {
@@ -53,8 +53,8 @@ void once__live_filter_add(once_live_filter *live, once_hash id)
 
 void once__live_filter_remove(once_live_filter *live)
 {
-    if (live->many) {
-        live->known = false;
+    if (live->many) { /* then "may have" is right in any case; now and then look whether they are still so many */
+        if (++live->gone > LIVE_GONE_MAX) live->known = false;
     } else if (--live->rows == 0) {
         memset(live->bits, 0, sizeof live->bits);
         live->added = 0;

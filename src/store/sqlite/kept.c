@@ -1,9 +1,9 @@
 /* The claims that this handle has committed, kept in memory so that their settlement does not read them again: with
  * effects outside, one transaction claims and a later one settles.
  *
- * Invariant: what is kept is in the file as it is here. So everything is dropped when another connection has written,
- * after a rollback, and when the names go away that the entries point to; and an entry is dropped as soon as it is
- * loaded, because its transaction may change it. Whoever writes the row again finds out that it is still there
+ * Invariant: what is kept is in the file as it is here. So everything is dropped when a transaction begins and another
+ * connection has written, after a rollback, and when the names go away that the entries point to; and an entry is
+ * dropped as soon as it is loaded, because its transaction may change it. Whoever writes the row again finds out that it is still there
  * (save.c). */
 #include <stdlib.h>
 #include <string.h>
@@ -31,12 +31,13 @@ void once__kept_clear(once_sqlite *q)
 {
     kept_claim *claim;
     for (size_t at = 0; q->kept.n && (claim = once_table_next(&q->kept, &at));) free(claim);
-    once_table_clear(&q->kept, 4 * KEPT_MAX);
+    once_table_clear(&q->kept, ONCE_TABLE_KEPT);
 }
 
 void once__kept_add(once_sqlite *q, const once_slot *slot)
 {
-    if (q->kept.n >= KEPT_MAX || !is_plain_claim(slot)) return;
+    if (!is_plain_claim(slot)) return;
+    if (q->kept.n >= KEPT_MAX) once__kept_clear(q); /* some may never be settled here */
     const once_entry *e = &slot->entry;
     kept_claim *claim = malloc(sizeof *claim + e->key.len + e->at.point.len);
     if (!claim) return;

@@ -106,11 +106,12 @@ static void note_own(once_slot *slot)
 /* Reads the row of the slot's id, if there is one. */
 static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
 {
-    if (!once__live_filter_may_have(&q->live, slot->entry.id)) return ONCE_OK;
     if (once__kept_take(q, slot)) {
         note_own(slot);
         return once__live_join_lane(q, slot, err);
     }
+    const int built = q->live.known ? ONCE_OK : once__live_filter_build(q, err);
+    if (built != ONCE_OK || !once__live_filter_may_have(&q->live, slot->entry.id)) return built;
     unsigned char key[16];
     sqlite3_stmt *stmt = q->sql[SQL_ENTRY_GET];
     const once_hash id = slot->entry.id;
@@ -190,7 +191,6 @@ static int compare_slots(const void *left, const void *right)
 static int load_slots(once_sqlite *q, once_slot **slots, size_t n, once_error *err)
 {
     int rc = ONCE_OK;
-    if (!q->live.known) rc = once__live_filter_build(q, err);
     size_t left = 0;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         rc = load_row(q, slots[i], err);

@@ -111,8 +111,17 @@ static int delete_body(once_sqlite *q, int64_t row, once_error *err)
 /* Runs the statement on these rows. What memory has of a row is compared with the file only here: it must be there. */
 static int change_rows(once_sqlite *q, enum once_sqlite_statement which, const once_rows *rows, once_error *err)
 {
-    once__rows_bind(q->sql[which], rows);
-    const int rc = once__sqlite_step(q->db, q->sql[which], err);
+    sqlite3_stmt *stmt = q->sql[which];
+    unsigned char id[16];
+    if (which != SQL_ENTRY_DELETE_ONE) once__rows_bind(stmt, rows);
+    if (which == SQL_ENTRY_UPDATE || which == SQL_ENTRY_DELETE_ONE) {
+        assert(rows->n == 1);
+        once__id_write(rows->slots[0]->entry.id, id);
+        sqlite3_bind_int64(stmt, 2, rows->slots[0]->row);
+        once__bind_id(stmt, 3, id);
+    }
+    const int rc = once__sqlite_step(q->db, stmt, err);
+    sqlite3_bind_null(stmt, 1); /* `rows` belongs to the caller */
     if (rc != ONCE_OK) return rc;
     return sqlite3_changes64(q->db->handle) == (int64_t)rows->n ? ONCE_OK
                                                                 : once__live_damaged(q, "table once_entry", err);
@@ -127,7 +136,7 @@ static void note_presence(once_sqlite *q, const once_slot *slot, bool gone)
 
 static int delete_rows(once_sqlite *q, const once_rows *rows, once_error *err)
 {
-    int rc = change_rows(q, SQL_ENTRY_DELETE, rows, err);
+    int rc = change_rows(q, rows->n == 1 ? SQL_ENTRY_DELETE_ONE : SQL_ENTRY_DELETE, rows, err);
     for (size_t i = 0; i < rows->n && rc == ONCE_OK; i++) {
         once_slot *slot = rows->slots[i];
         if (slot->body_stored) rc = delete_body(q, slot->row, err);
@@ -154,11 +163,17 @@ static int insert_rows(once_sqlite *q, const once_rows *rows, once_error *err)
     int rc = last_row(q, &last, err);
     if (rc == ONCE_OK && last > INT64_MAX - (int64_t)rows->n) rc = once__live_damaged(q, "table once_entry", err);
     if (rc != ONCE_OK) return rc;
+    if (last < 0) last = 0; /* 0 means that there is no row */
     for (size_t i = 0; i < rows->n; i++) rows->slots[i]->row = ++last;
     rc = change_rows(q, SQL_ENTRY_INSERT, rows, err);
-    for (size_t i = 0; i < rows->n && rc == ONCE_OK; i++) {
-        note_presence(q, rows->slots[i], false);
-        once__live_filter_add(&q->live, rows->slots[i]->entry.id);
+    for (size_t i = 0; i < rows->n; i++) {
+        once_slot *slot = rows->slots[i];
+        if (rc != ONCE_OK) {
+            slot->row = 0;
+            continue;
+        }
+        note_presence(q, slot, false);
+        once__live_filter_add(&q->live, slot->entry.id);
     }
     return rc;
 }
@@ -168,7 +183,6 @@ static int update_rows(once_sqlite *q, const once_rows *rows, once_error *err)
     int rc = ONCE_OK;
     for (size_t i = 0; i < rows->n && rc == ONCE_OK; i++) {
         const once_rows one = {rows->slots + i, 1};
-        sqlite3_bind_int64(q->sql[SQL_ENTRY_UPDATE], 2, rows->slots[i]->row);
         rc = change_rows(q, SQL_ENTRY_UPDATE, &one, err);
     }
     return rc;
@@ -187,39 +201,46 @@ static int write_bodies(once_sqlite *q, const once_rows *rows, once_error *err)
     return rc;
 }
 
-typedef enum row_change { ROW_SAME, ROW_NEW, ROW_CHANGED, ROW_GONE } row_change;
+typedef enum row_change { CHANGE_NONE, CHANGE_GONE, CHANGE_SET, CHANGE_NEW, CHANGES } row_change;
 
 static row_change change_of(const once_slot *slot)
 {
-    if (!slot->row_dirty) return ROW_SAME;
-    if (is_live(&slot->entry)) return slot->row ? ROW_CHANGED : ROW_NEW;
-    return slot->row ? ROW_GONE : ROW_SAME;
+    if (!slot->row_dirty) return CHANGE_NONE;
+    if (is_live(&slot->entry)) return slot->row ? CHANGE_SET : CHANGE_NEW;
+    return slot->row ? CHANGE_GONE : CHANGE_NONE;
 }
 
-/* Collects the slots whose rows have changed so; `found` has room for all. */
-static once_rows find_rows(const once_sqlite *q, row_change which, once_slot **found)
+/* Collects the slots by what is to happen to their rows; those from `from` on may have changed. */
+static bool find_rows(once_sqlite *q, size_t from, once_rows rows[CHANGES])
 {
-    size_t n = 0;
-    for (size_t i = 0; i < q->n_dirty; i++)
-        if (change_of(q->dirty[i]) == which) found[n++] = q->dirty[i];
-    return (once_rows){found, n};
+    size_t n[CHANGES] = {0};
+    once_slot **at[CHANGES];
+    for (size_t i = from; i < q->n_dirty; i++) n[change_of(q->dirty[i])]++;
+    once_slot **all = once_arena_alloc(&q->arena, (q->n_dirty - from) * sizeof *all);
+    if (!all) return false;
+    for (int k = 0; k < CHANGES; all += n[k++]) {
+        at[k] = all;
+        rows[k] = (once_rows){all, n[k]};
+    }
+    for (size_t i = from; i < q->n_dirty; i++) *at[change_of(q->dirty[i])]++ = q->dirty[i];
+    return true;
 }
 
 int once__live_write_rows(once_sqlite *q, once_error *err)
 {
-    if (!q->n_dirty) return ONCE_OK;
-    once_slot **all = once_arena_alloc(&q->arena, q->n_dirty * sizeof *all);
-    if (!all) return once_no_memory(err, "for a batch");
-    const once_rows gone = find_rows(q, ROW_GONE, all), changed = find_rows(q, ROW_CHANGED, all + gone.n),
-                    fresh = find_rows(q, ROW_NEW, all + gone.n + changed.n),
-                    live = {changed.slots, changed.n + fresh.n};
+    once_rows rows[CHANGES];
+    size_t from = 0;
+    while (from < q->n_dirty && !q->dirty[from]->row_dirty) from++;
+    if (from == q->n_dirty) return ONCE_OK;
+    if (!find_rows(q, from, rows)) return once_no_memory(err, "for a batch");
+    const once_rows live = {rows[CHANGE_SET].slots, rows[CHANGE_SET].n + rows[CHANGE_NEW].n};
     int rc = ONCE_OK;
-    if (gone.n + live.n) q->rows_written = true;
-    if (gone.n) rc = delete_rows(q, &gone, err);
-    if (changed.n && rc == ONCE_OK) rc = update_rows(q, &changed, err);
-    if (fresh.n && rc == ONCE_OK) rc = insert_rows(q, &fresh, err);
+    if (rows[CHANGE_GONE].n + live.n) q->rows_written = true;
+    if (rows[CHANGE_GONE].n) rc = delete_rows(q, &rows[CHANGE_GONE], err);
+    if (rows[CHANGE_SET].n && rc == ONCE_OK) rc = update_rows(q, &rows[CHANGE_SET], err);
+    if (rows[CHANGE_NEW].n && rc == ONCE_OK) rc = insert_rows(q, &rows[CHANGE_NEW], err);
     if (rc == ONCE_OK) rc = write_bodies(q, &live, err);
-    for (size_t i = 0; i < q->n_dirty && rc == ONCE_OK; i++) q->dirty[i]->row_dirty = false;
+    for (size_t i = from; i < q->n_dirty && rc == ONCE_OK; i++) q->dirty[i]->row_dirty = false;
     return rc;
 }
 

@@ -53,6 +53,7 @@ enum once_sqlite_statement {
     SQL_ENTRY_INSERT,
     SQL_ENTRY_UPDATE,
     SQL_ENTRY_DELETE,
+    SQL_ENTRY_DELETE_ONE,
     SQL_ENTRY_LAST,
     SQL_ENTRY_IDS,
     SQL_BODY_GET,
@@ -103,6 +104,7 @@ typedef struct once_live_filter {
     bool many;    /* too many rows for a filter: query the table */
     size_t rows;  /* in the table, unless many */
     size_t added; /* ids added since it was built */
+    size_t gone;  /* rows removed since then, if many */
     unsigned char bits[8192];
 } once_live_filter;
 

@@ -46,14 +46,15 @@ const char *const once__sqlite_sql[SQL_STATEMENTS] = {
         " entries_sum = ?12, lanes_sum = ?13, facts_sum = ?14, letters_sum = ?15, audits_sum = ?16, sum = ?17 WHERE id "
         "= 1",
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
-    /* once_rows has the entries to write (rows.c): all new ones, one that has changed, all that have left. Whatever
-     * fails, the transaction is rolled back: with OR FAIL, SQLite need not be able to undo the statement alone. */
+    /* once_rows has the entries to write (rows.c): all new ones, one that has changed, all that have left. `main`:
+     * a table of that name in another database of the connection is not meant. */
     [SQL_ENTRY_INSERT] =
-        "INSERT OR FAIL INTO once_entry(n, " ENTRY_SUMMED ", sum) SELECT n, " ENTRY_SUMMED ", sum FROM once_rows(?1)",
+        "INSERT INTO once_entry(n, " ENTRY_SUMMED ", sum) SELECT n, " ENTRY_SUMMED ", sum FROM main.once_rows(?1)",
     /* Without the id, which never changes: setting it would rewrite a page of its index. */
-    [SQL_ENTRY_UPDATE] = "UPDATE OR FAIL once_entry SET (" ENTRY_CHANGING ", sum) = (SELECT " ENTRY_CHANGING
-                         ", sum FROM once_rows(?1)) WHERE n = ?2",
-    [SQL_ENTRY_DELETE] = "DELETE FROM once_entry WHERE n IN (SELECT n FROM once_rows(?1))",
+    [SQL_ENTRY_UPDATE] = "UPDATE once_entry SET (" ENTRY_CHANGING ", sum) = (SELECT " ENTRY_CHANGING
+                         ", sum FROM main.once_rows(?1)) WHERE n = ?2 AND id = ?3",
+    [SQL_ENTRY_DELETE] = "DELETE FROM once_entry WHERE (n, id) IN (SELECT n, id FROM main.once_rows(?1))",
+    [SQL_ENTRY_DELETE_ONE] = "DELETE FROM once_entry WHERE n = ?2 AND id = ?3", /* half of what the other takes */
     [SQL_ENTRY_LAST] = "SELECT max(n) FROM once_entry",
     [SQL_ENTRY_IDS] = "SELECT id FROM once_entry LIMIT ?1",
     [SQL_BODY_GET] =

@@ -1,6 +1,7 @@
 /* Transactions of the sqlite store.
  *
- * Memory that is kept between transactions (finished entries, the clock, the ids with rows) is a copy of the file.
+ * Memory that is kept between transactions (finished entries, the clock, the ids with rows, claims) is a copy of the
+ * file.
  * begin asks SQLite whether another connection has written since (data_version), and then reads what changed; after a
  * failed transaction of our own everything is read again. So several processes may share a file.
  *
@@ -175,6 +176,7 @@ static int check_mark(once_sqlite *q, once_error *err)
     once_names *names;
     rc = once__names_open(q->db, &names, err);
     if (rc != ONCE_OK) return rc;
+    once__kept_clear(q); /* which points to names */
     once__names_close(q->names);
     q->names = names;
     once__settled_distrust(q->settled);

@@ -3,8 +3,8 @@
  *
  * Invariant: what is kept is in the file as it is here. So everything is dropped when a transaction begins and another
  * connection has written, after a rollback, and when the names go away that the entries point to; and an entry is
- * dropped as soon as it is loaded, because its transaction may change it. Whoever writes the row again finds out that it is still there
- * (save.c). */
+ * dropped as soon as it is loaded, because its transaction may change it. Whoever writes the row again finds out that
+ * it is still there (save.c). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -68,6 +68,7 @@ typedef struct once_gate {
     int64_t interval_ms; /* held: the one before at_ms */
     uint32_t probes;     /* held: how many have ended */
     const void *probe;   /* held: whose effect is the probe; NULL: none is out */
+    int64_t due_ms;      /* of the messages that this run left in the store: the last is due then (machine_gate.c) */
     uint32_t storm;      /* DEAD: the hash of the reason */
     /* Messages that paused it because they were refused. `cleared`: another one was answered since. */
     struct once_pauser {

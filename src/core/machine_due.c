@@ -168,6 +168,7 @@ void once__machine_took(once_machine *machine, once_action *action, int64_t now_
     machine->due.batch = NULL;
     machine->due.again = false;
     const int64_t at_ms = machine->due.at_ms;
+    if (!machine->due.filtered || machine->due.all) machine->due.looked_ms = machine->due.asked_ms;
     once__machine_looked_for_due(machine, batch->n, now_ms);
     if (machine->due.filtered) took_with_filter(machine, at_ms, now_ms);
     else once_due_shares_took_any(&machine->due.shares, batch->n);

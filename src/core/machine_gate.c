@@ -183,12 +183,20 @@ void once__machine_then_ended(once_machine *machine, const once_item *item, int6
 /* A message went on, or waits for something else than a handler that is held. */
 void once__machine_note_progress(once_machine *machine, const once_item *item, int64_t now_ms)
 {
-    if (once__machine_is_held(machine, item)) return;
     const bool waits = item->stage == ONCE_STAGE_SETTLE && !once_outcome_is_decided(item->outcome);
-    machine->gate.progress_ms = now_ms;
-    if (!waits || item->delay_ms < 0 || item->delay_ms == ONCE_NEVER) return;
+    if (!once__machine_is_held(machine, item)) machine->gate.progress_ms = now_ms;
+    if (!runs(item) || !waits || item->delay_ms < 0 || item->delay_ms == ONCE_NEVER) return;
+    once_gate *gate = gate_of(machine, item);
     const int64_t due_ms = now_ms + item->delay_ms + CLOCK_SLACK_MS;
-    if (due_ms > machine->gate.others_ms) machine->gate.others_ms = due_ms;
+    if (due_ms > gate->due_ms) gate->due_ms = due_ms;
+}
+
+/* It is held, and the store was asked for a message to probe it with, and had none that is due. */
+static bool lacks_probe(const once_machine *machine, const once_gate *gate, int64_t now_ms)
+{
+    const int64_t looked_ms = machine->due.looked_ms;
+    return once_gate_is_held(gate) && once_gate_room(gate, now_ms) && looked_ms >= gate->at_ms &&
+           looked_ms >= gate->due_ms;
 }
 
 /* How long it is waited for. Failures pass, so those behind a breaker have at least as long as their retries would have
@@ -223,28 +231,40 @@ static void say_held(const once_machine *machine, const once_held_view *held, on
               held->reason.data, way_out_of(held->hold), patience);
 }
 
+static bool is_out_of_patience(const once_machine *machine, const once_held_view *held, int64_t now_ms)
+{
+    const int64_t since_ms = held->since_ms > machine->gate.progress_ms ? held->since_ms : machine->gate.progress_ms;
+    return now_ms - since_ms >= patience_ms(machine, held);
+}
+
+/* It is not held, and its messages wait for their time, or for its rate. */
+static bool may_go_on(const once_gate *gate, int64_t now_ms)
+{
+    return !once_gate_is_held(gate) && (now_ms < gate->due_ms || once_gate_room(gate, now_ms) == 0);
+}
+
 /* This run has nothing to do: the source is at its end, or no more may wait in the store. What waits there belongs to
- * handlers that are held. */
+ * handlers that are held. It ends when all of these are out of patience; one without a message that could try it does
+ * not count. */
 bool once__machine_waits_in_vain(once_machine *machine, const once_action *stats, int64_t now_ms)
 {
     size_t at = 0;
-    once_held_view held;
+    once_held_view held, vain = {0};
     const bool others = stats->claimed > machine->outside.unwritten.n; /* which wait for their handlers, too */
-    if (!(machine->o.source & ONCE_SOURCE_FINITE) || others || now_ms < machine->gate.others_ms) return false;
-    for (size_t i = 0; i < machine->spec->n_handlers; i++) {
-        const once_gate *gate = &machine->gate.gates.at[i];
-        if (!once_gate_is_held(gate) && once_gate_room(gate, now_ms) == 0) return false; /* its rate lets it go on */
-    }
+    if (!(machine->o.source & ONCE_SOURCE_FINITE) || others) return false;
+    for (size_t i = 0; i < machine->spec->n_handlers; i++)
+        if (may_go_on(&machine->gate.gates.at[i], now_ms)) return false;
     while (once_machine_next_held(machine, &at, &held)) {
-        const int64_t since_ms = held.since_ms > machine->gate.progress_ms ? held.since_ms : machine->gate.progress_ms;
-        if (now_ms - since_ms < patience_ms(machine, &held)) continue;
-        once_error why;
-        say_held(machine, &held, &why);
-        machine->gate.gave_up = machine->end.status == ONCE_OK;
-        once__machine_give_up(machine, ONCE_E_PAUSED, &why);
-        return true;
+        if (lacks_probe(machine, &machine->gate.gates.at[at - 1], now_ms)) continue;
+        if (!is_out_of_patience(machine, &held, now_ms)) return false;
+        if (!vain.handler) vain = held;
     }
-    return false;
+    if (!vain.handler) return false;
+    once_error why;
+    say_held(machine, &vain, &why);
+    machine->gate.gave_up = machine->end.status == ONCE_OK;
+    once__machine_give_up(machine, ONCE_E_PAUSED, &why);
+    return true;
 }
 
 void once_machine_renew_soon(once_machine *machine, int64_t now_ms)

@@ -19,7 +19,8 @@
 
 enum { BATCH = 4, SLOTS = 2, HELD_MAX = 8, ENDED_MAX = 4000, RETRY_MS = 300, RENEW_MS = 1000 };
 
-typedef struct fixture {
+typedef struct fixture fixture;
+struct fixture {
     test_env world;
     once_handler_spec handler;
     once_spec spec;
@@ -41,14 +42,15 @@ typedef struct fixture {
     bool accepts_at_stop;             /* the source does not deliver again */
     bool bounded;                     /* the source has `left` messages for now */
     size_t left;
-    bool source_ends;           /* with these it is at its end */
-    unsigned failing;           /* so many effects ask for another try */
-    int run_failure;            /* not ONCE_OK: effects cannot be started, for this reason */
-    size_t lose;                /* the reply to the first take of so many is lost; 0: to none */
-    unsigned renewed;           /* by themselves, not with a batch */
-    once_action_kind done_last; /* of the store's */
-    bool unclean;               /* the last run did not end cleanly */
-    once_action_kind fail_at;   /* so many actions of this kind fail */
+    bool source_ends;                            /* with these it is at its end */
+    unsigned failing;                            /* so many effects ask for another try */
+    int run_failure;                             /* not ONCE_OK: effects cannot be started, for this reason */
+    void (*effect)(fixture *f, once_item *item); /* or, instead: what an effect comes to */
+    size_t lose;                                 /* the reply to the first take of so many is lost; 0: to none */
+    unsigned renewed;                            /* by themselves, not with a batch */
+    once_action_kind done_last;                  /* of the store's */
+    bool unclean;                                /* the last run did not end cleanly */
+    once_action_kind fail_at;                    /* so many actions of this kind fail */
     unsigned fails;
     int fail_status;
     bool happens; /* and were carried out nevertheless */
@@ -74,7 +76,7 @@ typedef struct fixture {
     unsigned hung_alone, hung_with_others; /* so often it ran by itself, or beside others */
     unsigned ran_alone;                    /* runs of one effect since it hung up last */
     size_t least_run;                      /* effects of the smallest run */
-} fixture;
+};
 
 static inline int prepare(const once_handler_spec *handler, const once_parsed *from, once_arena *arena, void **input,
                           once_error *err)
@@ -329,6 +331,7 @@ static inline bool step_effects(fixture *f)
         items[i]->run_failure = f->run_failure;
         items[i]->failure = ONCE_BYTES("no process is left");
         if (items[i]->outcome == ONCE_RETRY) items[i]->delay_ms = RETRY_MS, f->failing--;
+        if (f->effect) f->effect(f, items[i]);
         const bool slow_handler = f->turns && items[i]->handler == &f->both[1] && !f->quick;
         const uint64_t number = number_of(items[i]);
         if (f->in_pairs && !slow_handler && number > 1)

@@ -1,0 +1,118 @@
+/* The machine with a store in memory: handlers that are held up (core/gate.h), and how long a run waits for them. */
+#include <limits.h>
+
+#include "machine_store_fixture.h"
+
+enum { PATIENCE_MS = 60000, RETRIES_MS = 29 * 10000, FOREVER_MS = 10000000 };
+
+static bool is_second(const fixture *f, const once_item *item) { return item->handler == &f->both[1]; }
+
+/* Until the run ends, or for so long. */
+static int64_t lasts(fixture *f, int64_t most_ms)
+{
+    const int64_t since_ms = f->now_ms;
+    while (f->now_ms - since_ms < most_ms && !once_machine_ended(f->machine)) work(f, 1);
+    return f->now_ms - since_ms;
+}
+
+static void is_paused(once_item *item)
+{
+    item->started = false;
+    item->outcome = ONCE_RELEASE;
+    item->run_failure = ONCE_E_DENIED;
+    item->failure = ONCE_BYTES("permission denied");
+    item->delay_ms = -1;
+}
+
+static void fails(once_item *item, once_outcome outcome)
+{
+    item->outcome = outcome;
+    item->failure = ONCE_BYTES("no answer");
+    item->delay_ms = -1;
+}
+
+static once_gate *gate(const fixture *f, size_t handler) { return &f->machine->gate.gates.at[handler]; }
+
+/* Messages of two handlers in turn, from a source that ends. */
+static void open_two(fixture *f, size_t n, void (*effect)(fixture *, once_item *))
+{
+    f->bounded = f->source_ends = f->turns = f->quick = true;
+    f->left = n;
+    f->both[1].slots = SLOTS;
+    f->effect = effect;
+    open_pipe(f, true);
+    f->spec.patience_ms = PATIENCE_MS;
+    for (int i = 0; i < 2; i++) {
+        f->both[i].retry = (once_retry){.attempts = 30, .min_ms = 10000, .max_ms = 10000};
+        f->both[i].gate.breaker = (once_breaker){.share = 50, .of = 4, .within_ms = 60000};
+    }
+}
+
+static void the_first_is_paused_and_the_second_is_away_for_a_while(fixture *f, once_item *item)
+{
+    if (!is_second(f, item)) is_paused(item);
+    else if (f->now_ms < 2 * PATIENCE_MS) fails(item, ONCE_RETRY);
+}
+
+/* The breaker has longer than the pause: at least as long as the retries behind it. */
+static void a_run_waits_as_long_as_one_of_its_handlers_may_go_on(void **state)
+{
+    fixture *f = *state;
+    once_error err = {0};
+    open_two(f, 8 * SLOTS, the_first_is_paused_and_the_second_is_away_for_a_while);
+    assert_in_range(lasts(f, FOREVER_MS), 3 * PATIENCE_MS, 3 * PATIENCE_MS + 70000);
+    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_PAUSED);
+    assert_non_null(strstr(err.text, "handler 'op' is paused: permission denied; gave up"));
+    assert_int_equal(once_machine_counts(f->machine)->done, 4 * SLOTS);
+    assert_int_equal(once_machine_counts(f->machine)->waiting, 4 * SLOTS);
+}
+
+static void the_first_probe_of_the_second_wants_its_next_try_late(fixture *f, once_item *item)
+{
+    if (!is_second(f, item)) {
+        is_paused(item);
+    } else if (gate(f, 1)->probes == 0 && f->now_ms < 5000) {
+        fails(item, ONCE_RETRY);
+        item->delay_ms = gate(f, 1)->probe == item ? 3 * PATIENCE_MS : 100;
+    }
+}
+
+/* Also those that were left while their handler was held. */
+static void retries_that_are_due_late_are_waited_for_beside_a_paused_handler(void **state)
+{
+    fixture *f = *state;
+    open_two(f, 8 * SLOTS, the_first_probe_of_the_second_wants_its_next_try_late);
+    assert_in_range(lasts(f, FOREVER_MS), 4 * PATIENCE_MS, 4 * PATIENCE_MS + 10000);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
+    assert_int_equal(once_machine_counts(f->machine)->done, 4 * SLOTS);
+}
+
+static void the_first_is_paused_and_the_second_dies(fixture *f, once_item *item)
+{
+    if (!is_second(f, item)) is_paused(item);
+    else fails(item, ONCE_DEAD);
+}
+
+/* The second one is held, and nothing of it is left: it is not waited for. */
+static void a_handler_without_messages_is_not_waited_for(void **state)
+{
+    fixture *f = *state;
+    open_two(f, 8 * SLOTS, the_first_is_paused_and_the_second_dies);
+    while (once_machine_counts(f->machine)->dead < 4 * SLOTS) work(f, 1);
+    once_gate *second = gate(f, 1);
+    second->hold = ONCE_GATE_BREAKER;
+    second->since_ms = second->at_ms = f->now_ms;
+    assert_in_range(lasts(f, FOREVER_MS), PATIENCE_MS - 10000, PATIENCE_MS + 10000);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_run_waits_as_long_as_one_of_its_handlers_may_go_on),
+        TEST(retries_that_are_due_late_are_waited_for_beside_a_paused_handler),
+        TEST(a_handler_without_messages_is_not_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

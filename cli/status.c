@@ -102,8 +102,10 @@ static void json_paused(const once_running *w)
         cli_json_string(stdout, h->cause);
         printf(",\"reason\":");
         cli_json_string(stdout, h->reason);
-        printf(",\"since_ms\":%" PRId64 ",\"next_ms\":%" PRId64 ",\"tries\":%" PRIu64 "}", h->since_ms, h->next_ms,
-               h->tries);
+        printf(",\"since_ms\":%" PRId64 ",\"next_ms\":", h->since_ms);
+        if (h->next_ms) printf("%" PRId64, h->next_ms);
+        else printf("null");
+        printf(",\"tries\":%" PRIu64 "}", h->tries);
     }
 }
 
@@ -113,7 +115,8 @@ static void text_tries(const once_paused_handler *h, int64_t now_ms)
     char next[32];
     printf(", tried %" PRIu64 " time%s in vain, next ", h->tries, h->tries == 1 ? "" : "s");
     cli_how_long(next, sizeof next, (double)((h->next_ms - now_ms + 999) / 1000));
-    if (h->next_ms > now_ms) printf("in %s", next);
+    if (h->next_ms == 0) printf("with its next message, because none of it waits");
+    else if (h->next_ms > now_ms) printf("in %s", next);
     else printf("now");
 }
 

@@ -116,7 +116,7 @@ typedef struct once_paused_handler {
         cause; /* "pause": somebody must act; "unable": it cannot be started; "breaker" and "dead_limit": these */
     once_bytes reason;
     int64_t since_ms; /* by the wall clock of the worker */
-    int64_t next_ms;  /* when it is tried next, by the same clock; in the past: now, or with its next message */
+    int64_t next_ms;  /* when it is tried next, by the same clock; in the past: now; 0: with its next message */
     uint64_t tries;   /* in vain, since then */
 } once_paused_handler;
 

@@ -281,6 +281,7 @@ typedef struct once_held_view {
     once_bytes reason; /* of the machine; valid until its next call */
     int64_t since_ms;
     int64_t next_ms; /* no probe before; in the past: one is out, or begins with the next message */
+    bool unmet;      /* it is time for a probe, and no message waits for that */
     uint32_t probes; /* that have ended */
 } once_held_view;
 /* The worker's record is renewed as soon as there is time. */

@@ -255,7 +255,7 @@ bool once__machine_waits_in_vain(once_machine *machine, const once_action *stats
     for (size_t i = 0; i < machine->spec->n_handlers; i++)
         if (may_go_on(&machine->gate.gates.at[i], now_ms)) return false;
     while (once_machine_next_held(machine, &at, &held)) {
-        if (lacks_probe(machine, &machine->gate.gates.at[at - 1], now_ms)) continue;
+        if (held.unmet) continue;
         if (!is_out_of_patience(machine, &held, now_ms)) return false;
         if (!vain.handler) vain = held;
     }
@@ -284,6 +284,7 @@ bool once_machine_next_held(const once_machine *machine, size_t *at, once_held_v
                                 .reason = {gate->reason, strlen(gate->reason)},
                                 .since_ms = gate->since_ms,
                                 .next_ms = gate->at_ms,
+                                .unmet = lacks_probe(machine, gate, machine->now_ms),
                                 .probes = gate->probes};
         return true;
     }

@@ -116,7 +116,7 @@ bool once__look_for_gone(once_executor *executor, bool in_the_way);
 
 /* A line of once_paused. */
 typedef struct once_paused_line {
-    int64_t since_ms, next_ms; /* wall clock; next_ms: no probe before */
+    int64_t since_ms, next_ms; /* wall clock; next_ms: no probe before; 0: with its next message */
     uint64_t probes;           /* that have ended */
     once_bytes cause;          /* once_gate_hold_name */
     once_bytes handler, reason;

@@ -98,14 +98,15 @@ static void note_open(const once_handler_spec *handler, once_handler_state *stat
 }
 
 /* Layout of the fact: for each handler a line, "since next probes cause NAME<tab>reason", where since and next are
- * times of the wall clock in ms. */
+ * times of the wall clock in ms. next is 0: with its next message, because none waits. */
 static void add_line(once_paused *to, const once_held_view *held, const once_handler_state *state)
 {
     const once_bytes name = name_of(held->handler);
     const size_t room = sizeof to->text - to->len;
-    const int n = snprintf(to->text + to->len, room, "%" PRId64 " %" PRId64 " %" PRIu32 " %s %.*s\t%.*s\n",
-                           state->held_wall_ms, state->next_wall_ms, state->probes, once_gate_hold_name(held->hold),
-                           (int)name.len, name.data, (int)held->reason.len, held->reason.data);
+    const int n =
+        snprintf(to->text + to->len, room, "%" PRId64 " %" PRId64 " %" PRIu32 " %s %.*s\t%.*s\n", state->held_wall_ms,
+                 held->unmet ? 0 : state->next_wall_ms, state->probes, once_gate_hold_name(held->hold), (int)name.len,
+                 name.data, (int)held->reason.len, held->reason.data);
     to->n++;
     if (n < 0 || (size_t)n >= room) { /* no more fit */
         to->text[to->len] = 0;
@@ -190,7 +191,8 @@ static void when_text(const once_paused_line *line, int64_t wall_ms, char *out, 
     out[0] = 0;
     if (wall_ms == ONCE_NO_TIME) return;
     once_duration_about(wall_ms - line->since_ms, since);
-    if (line->next_ms <= wall_ms) (void)snprintf(out, size, " for %s, tried now", since);
+    if (line->next_ms == 0) (void)snprintf(out, size, " for %s, tried with its next message", since);
+    else if (line->next_ms <= wall_ms) (void)snprintf(out, size, " for %s, tried now", since);
     else (void)snprintf(out, size, " for %s, next try in %s", since, until_text(line->next_ms, wall_ms, next));
 }
 

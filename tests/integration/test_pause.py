@@ -206,6 +206,24 @@ def test_f96_status_log_and_live_line_say_since_when_why_and_when_it_is_tried_ne
     assert terminal.status == 0 and "paused" not in terminal.seen.rpartition("\033[K")[2], "the summary tells of no pause that is over"
 
 
+def test_a_paused_handler_of_which_no_message_waits_says_that_it_waits_for_one(tmp_path):
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {exec: [./effect]}\n', source=FOLLOW)
+    script(tmp_path, "effect", "exit 0\n")
+    with p.start() as run:
+        until(p.is_running)
+        os.remove(os.path.join(tmp_path, "effect"))
+        p.append({"id": "a"})
+        run.hear("event=paused")
+        until(lambda: p.once("forget", p.name, "a").status == 0, what="it is not just tried")
+        until(lambda: [h for w in status(p)["workers"] for h in w["paused"] if h["next_ms"] is None])
+        assert re.search(r"^  paused .* in vain, next with its next message, because none of it waits: cannot run", p.once("status", p.name).out, re.M)
+        script(tmp_path, "effect", "exit 0\n")
+        p.append({"id": "b"})
+        run.hear("event=resumed")
+        until(lambda: not paused(p))
+        stop(run)
+
+
 def test_a_finite_run_gives_up_by_name_when_only_a_paused_handler_is_left(tmp_path):
     p = Pipeline(tmp_path, """
 key: "${/id}"

@@ -33,6 +33,15 @@ static void fails(once_item *item, once_outcome outcome)
 
 static once_gate *gate(const fixture *f, size_t handler) { return &f->machine->gate.gates.at[handler]; }
 
+static once_held_view view_of(const fixture *f, size_t handler)
+{
+    once_held_view held = {0};
+    size_t at = handler;
+    assert_true(once_machine_next_held(f->machine, &at, &held));
+    assert_ptr_equal(held.handler, &f->both[handler]);
+    return held;
+}
+
 /* Messages of two handlers in turn, from a source that ends. */
 static void open_two(fixture *f, size_t n, void (*effect)(fixture *, once_item *))
 {
@@ -101,8 +110,14 @@ static void a_handler_without_messages_is_not_waited_for(void **state)
     while (once_machine_counts(f->machine)->dead < 4 * SLOTS) work(f, 1);
     once_gate *second = gate(f, 1);
     second->hold = ONCE_GATE_BREAKER;
-    second->since_ms = second->at_ms = f->now_ms;
-    assert_in_range(lasts(f, FOREVER_MS), PATIENCE_MS - 10000, PATIENCE_MS + 10000);
+    second->since_ms = f->now_ms;
+    second->at_ms = f->now_ms + 5000;
+    work(f, 10);
+    assert_false(view_of(f, 1).unmet);
+    (void)lasts(f, 10000);
+    assert_true(view_of(f, 1).unmet); /* which is shown */
+    assert_false(view_of(f, 0).unmet);
+    assert_in_range(lasts(f, FOREVER_MS), PATIENCE_MS - 20000, PATIENCE_MS);
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
 }
 

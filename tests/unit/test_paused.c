@@ -27,7 +27,7 @@ static void is(once_bytes found, const char *expected)
 static void each_line_is_a_handler(void **state)
 {
     (void)state;
-    const once_paused paused = with("1000 5000 2 breaker pay now\tno answer\n2000 2500 0 pause *\t\n");
+    const once_paused paused = with("1000 5000 2 breaker pay now\tno answer\n2000 0 0 pause *\t\n");
     const char *at = paused.text;
     once_paused_line line;
     assert_true(once__paused_next(&at, &line));
@@ -36,6 +36,7 @@ static void each_line_is_a_handler(void **state)
     is(line.handler, "pay now");
     is(line.reason, "no answer");
     assert_true(once__paused_next(&at, &line));
+    assert_int_equal(line.next_ms, 0);
     is(line.handler, "*");
     is(line.reason, "");
     assert_false(once__paused_next(&at, &line));
@@ -76,6 +77,9 @@ static void people_see_how_long_and_when_next(void **state)
     assert_string_equal(text, "paused: pay (no answer), * (gone)");
     once__paused_text(&paused, ONCE_NO_TIME, text, 20);
     assert_string_equal(text, "paused: pay (no ans");
+    const once_paused unmet = with("1000 0 2 breaker pay\tno answer\n");
+    once__paused_text(&unmet, 66500, text, sizeof text);
+    assert_string_equal(text, "paused: pay for 1m05s, tried with its next message (no answer)");
     once__paused_text(&(once_paused){0}, 1, text, sizeof text);
     assert_string_equal(text, "");
 }

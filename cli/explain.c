@@ -18,6 +18,20 @@ static void json_letters(const once_explanation *e)
     printf("],\"all_letters\":%llu", (unsigned long long)e->all_letters);
 }
 
+static void json_paused(const once_explanation *e)
+{
+    if (!e->paused_by.len) return;
+    printf(",\"paused\":{\"worker\":");
+    cli_json_string(stdout, e->paused_by);
+    printf(",\"handler\":");
+    cli_json_string(stdout, e->paused_handler);
+    printf(",\"cause\":");
+    cli_json_string(stdout, e->paused_cause);
+    printf(",\"reason\":");
+    cli_json_string(stdout, e->paused_reason);
+    printf(",\"since_ms\":%lld}", (long long)e->paused_ms);
+}
+
 static void as_json(const once_explanation *e, bool first)
 {
     printf("%s{\"tenant\":", first ? "" : ",");
@@ -57,6 +71,7 @@ static void as_json(const once_explanation *e, bool first)
         printf(",\"result\":");
         cli_json_string(stdout, e->result);
         cli_json_lane(&e->lane);
+        json_paused(e);
     }
     json_letters(e);
     printf("}");
@@ -187,6 +202,18 @@ static void tell_lane(const once_explanation *e)
     cli_print_before(&e->lane, e->lane.n_before);
 }
 
+static void tell_paused(const once_explanation *e)
+{
+    char time[40];
+    if (!e->paused_by.len) return;
+    say("  It waits because handler '", e->paused_handler, "'");
+    say(" is paused (", e->paused_cause, ")");
+    say(" by ", e->paused_by, "");
+    printf(", since %s", cli_when(e->paused_ms, time));
+    if (e->paused_reason.len) say(": ", e->paused_reason, "");
+    printf(".\n");
+}
+
 static void tell_result(once_bytes result)
 {
     if (cli_print_result("  Its result is ", result)) printf(".\n");
@@ -234,6 +261,7 @@ static void as_text(const once_explanation *e)
     if (e->maybe_done && strcmp(e->state, "unknown") != 0)
         printf("  An attempt may have had its effect; another attempt may repeat it.\n");
     tell_lane(e);
+    tell_paused(e);
     tell_reason(e);
     tell_result(e->result);
     tell_letters(e);

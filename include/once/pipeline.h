@@ -362,6 +362,11 @@ typedef struct once_explanation {
     int64_t discarded_ms;    /* when; ONCE_NO_TIME: not known */
     once_bytes discarded_by; /* "user@host:pid"; may be empty */
     bool maybe_done;         /* not finished, or dead: an attempt may have had its effect */
+    /* Waiting, or unknown with a lookup: the first worker alive that has paused a handler of its operation (once
+     * status). */
+    once_bytes paused_by; /* "user@host:pid"; empty: none has */
+    once_bytes paused_handler, paused_cause, paused_reason;
+    int64_t paused_ms; /* since then, by the wall clock of that worker */
 } once_explanation;
 
 /* Gets what the store has about a key; valid until the callback returns. */

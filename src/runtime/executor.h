@@ -121,6 +121,8 @@ typedef struct once_paused_line {
     once_bytes cause;          /* once_gate_hold_name */
     once_bytes handler, reason;
 } once_paused_line;
+/* A handler, as it is named in such a line. */
+once_bytes once__paused_name(const once_handler_spec *handler);
 /* The next line of the text, which begins at *text and ends with a zero; false: there is none. */
 bool once__paused_next(const char **text, once_paused_line *out);
 /* "paused: payment.requested for 12s, next try in 4s (permission denied)", as of this time of the wall clock; without

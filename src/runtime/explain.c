@@ -7,6 +7,7 @@
 #include "base/usage.h"
 #include "runtime/audit.h"
 #include "runtime/choice.h"
+#include "runtime/executor.h"
 #include "runtime/known_store.h"
 #include "runtime/operate.h"
 #include "runtime/lane_place.h"
@@ -155,9 +156,63 @@ static int find_discard(once_backend *store, discard_search *s, once_error *err)
     return rc == ONCE_OK ? s->rc : rc;
 }
 
+/* Finds a worker that has paused a handler of an operation. */
+typedef struct pause_search {
+    once_backend *store;
+    const once_spec *spec;
+    once_bytes operation;
+    char who[ONCE_WHO_MAX + 1];
+    once_paused paused; /* of that worker */
+    once_paused_line line;
+    bool found;
+    int rc;
+    once_error *err;
+} pause_search;
+
+static bool is_of_operation(const once_spec *spec, once_bytes operation, once_bytes handler)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (once_bytes_equal(spec->handlers[i].operation, operation) &&
+            once_bytes_equal(once__paused_name(&spec->handlers[i]), handler))
+            return true;
+    return false;
+}
+
+static bool note_paused(void *user, const once_worker *worker, once_worker_state state)
+{
+    pause_search *s = user;
+    if (state != ONCE_WORKER_ALIVE) return true;
+    s->rc = once_worker_paused(worker, s->store, &s->paused, s->err);
+    const char *at = s->paused.text;
+    while (s->rc == ONCE_OK && !s->found && once__paused_next(&at, &s->line))
+        s->found = is_of_operation(s->spec, s->operation, s->line.handler);
+    (void)snprintf(s->who, sizeof s->who, "%s", worker->who);
+    return s->rc == ONCE_OK && !s->found;
+}
+
+/* What it waits for may be its handler. */
+static int find_paused(pause_search *s, const once_entry *entry, once_error *err)
+{
+    const bool waits = entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_UNKNOWN;
+    if (!waits || once__due_shown_ms(s->spec, entry) == ONCE_NO_TIME) return ONCE_OK;
+    s->err = err;
+    const int rc = once_workers_each(s->store, s->spec->consumer, note_paused, s, err);
+    return rc == ONCE_OK ? s->rc : rc;
+}
+
+static void explain_paused(const pause_search *s, once_explanation *to)
+{
+    if (!s->found) return;
+    to->paused_by = once__text_of(s->who);
+    to->paused_handler = s->line.handler;
+    to->paused_cause = s->line.cause;
+    to->paused_reason = s->line.reason;
+    to->paused_ms = s->line.since_ms;
+}
+
 static void explain_entry(const once_spec *spec, const once_keying *keying, const once_entry *entry, once_bytes shown,
                           const letters_of_key *letters, const once_lane_place *lane, const discard_search *discard,
-                          once_explain_visit *visit, void *user)
+                          const pause_search *pause, once_explain_visit *visit, void *user)
 {
     assert(letters->n <= letters->all && (spec || entry->state == ONCE_STATE_ABSENT));
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
@@ -192,6 +247,7 @@ static void explain_entry(const once_spec *spec, const once_keying *keying, cons
         .discarded_ms = discard->time_ms,
         .discarded_by = {discard->who, strlen(discard->who)},
     };
+    explain_paused(pause, &explanation);
     if (entry->state != ONCE_STATE_ABSENT)
         once_outward_key(keying, &entry->scope, shown, entry->id, entry->old_key, explanation.idempotency_key);
     visit(user, &explanation);
@@ -215,7 +271,7 @@ static int explain_letter_or_nothing(once_backend *store, const once_keying *key
         absent.reason = (once_bytes){reason, (size_t)n};
     }
     explain_entry(NULL, keying, &absent, key, &s, &(once_lane_place){0}, &(discard_search){.time_ms = ONCE_NO_TIME},
-                  visit, user);
+                  &(pause_search){0}, visit, user);
     return ONCE_OK;
 }
 
@@ -275,7 +331,9 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         if (rc == ONCE_OK && !once_state_finished(entry.state)) rc = explain_place(&reader, &entry, &lane, err);
         discard_search discard = {.entry = &entry, .key = shown};
         if (rc == ONCE_OK) rc = find_discard(store, &discard, err);
-        if (rc == ONCE_OK) explain_entry(spec, &keying, &entry, shown, &letters, &lane, &discard, visit, user);
+        pause_search pause = {.store = store, .spec = spec, .operation = scope.operation};
+        if (rc == ONCE_OK) rc = find_paused(&pause, &entry, err);
+        if (rc == ONCE_OK) explain_entry(spec, &keying, &entry, shown, &letters, &lane, &discard, &pause, visit, user);
         known++;
     }
     if (rc == ONCE_OK && known == 0)

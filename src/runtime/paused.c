@@ -12,7 +12,7 @@
 
 #include "base/banned.h"
 
-static once_bytes name_of(const once_handler_spec *handler)
+once_bytes once__paused_name(const once_handler_spec *handler)
 {
     return handler->type.len ? handler->type : handler->operation;
 }
@@ -35,7 +35,7 @@ static const char *until_text(int64_t then_ms, int64_t now_ms, char out[ONCE_DUR
 
 static void log_paused(const once_held_view *held, int64_t now_ms)
 {
-    const once_bytes name = name_of(held->handler);
+    const once_bytes name = once__paused_name(held->handler);
     char next[ONCE_DURATION_TEXT];
     once_log(ONCE_LOG_WARN, "paused",
              "handler '%.*s' is paused, because %s: %.*s; its messages wait in the store, and it is tried with one of "
@@ -46,7 +46,7 @@ static void log_paused(const once_held_view *held, int64_t now_ms)
 
 static void log_still_paused(const once_held_view *held, const once_handler_state *state, int64_t now_ms)
 {
-    const once_bytes name = name_of(held->handler);
+    const once_bytes name = once__paused_name(held->handler);
     char since[ONCE_TIME_TEXT], next[ONCE_DURATION_TEXT];
     once_log(ONCE_LOG_WARN, "paused",
              "handler '%.*s' is paused since %s, because %s: %.*s; it was tried %" PRIu32 " time%s, and is tried again "
@@ -58,7 +58,7 @@ static void log_still_paused(const once_held_view *held, const once_handler_stat
 
 static void log_resumed(const once_handler_spec *handler, const once_handler_state *state, int64_t now_ms)
 {
-    const once_bytes name = name_of(handler);
+    const once_bytes name = once__paused_name(handler);
     once_log(ONCE_LOG_WARN, "resumed", "handler '%.*s' goes on, after %.1f s", (int)name.len, name.data,
              (double)(now_ms - state->held_since_ms) / 1000);
 }
@@ -101,7 +101,7 @@ static void note_open(const once_handler_spec *handler, once_handler_state *stat
  * times of the wall clock in ms. next is 0: with its next message, because none waits. */
 static void add_line(once_paused *to, const once_held_view *held, const once_handler_state *state)
 {
-    const once_bytes name = name_of(held->handler);
+    const once_bytes name = once__paused_name(held->handler);
     const size_t room = sizeof to->text - to->len;
     const int n =
         snprintf(to->text + to->len, room, "%" PRId64 " %" PRId64 " %" PRIu32 " %s %.*s\t%.*s\n", state->held_wall_ms,

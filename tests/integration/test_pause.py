@@ -90,6 +90,11 @@ handlers:
         assert name == "broken" and "gone" in reason
         p.append({"id": "19", "type": "broken"})  # a duplicate of what waits
         until(lambda: status(p)["waiting"] == 20)
+        told = until(lambda: [e for e in p.explain("19") if e["state"] == "waiting"], what="it is not just tried")
+        assert (told[0]["operation"], told[0]["paused"]["handler"], told[0]["paused"]["cause"], told[0]["paused"]["reason"]) == ("broken", "broken", "pause", reason)
+        says = r"^  It waits because handler 'broken' is paused \(pause\) by \S+, since .* UTC: .*gone.*\.$"
+        until(lambda: re.search(says, p.once("explain", p.name, "19").out, re.M))
+        assert all("paused" not in e for e in p.explain("19") if e["operation"] == "sound")
         p.execute("CREATE TABLE gone(id TEXT PRIMARY KEY)")
         run.hear("event=resumed")
         until(lambda: p.value("SELECT count(*) FROM gone") == 20)

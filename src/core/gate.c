@@ -337,22 +337,35 @@ static bool is_worse(const once_gate *gate, const once_ended *how)
     return gate->hold != ONCE_GATE_PAUSED && once_status_class(how->status) == ONCE_CLASS_PAUSE;
 }
 
+/* Counts it among the last outcomes. True: too many of them are dead letters with its reason. */
+static bool storms(once_gate *gate, const once_ended *how)
+{
+    const uint32_t reason = how->dead ? once_gate_fold(how->reason) : 0;
+    window_add(&gate->dead, reason);
+    return reason && window_count(&gate->dead, reason) >= dead_most(gate);
+}
+
+static void hold_storm(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env)
+{
+    once_ended why = *how;
+    why.status = ONCE_E_MESSAGE;
+    gate->storm = once_gate_fold(how->reason);
+    hold(gate, ONCE_GATE_DEAD, &why, now_ms, env);
+}
+
 static void heed_outcome(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env)
 {
     /* What was under way when the gate was held may have begun before the others were refused. */
     if (!once_gate_is_held(gate) && !how->asked && !is_failure(how->outcome) && how->outcome != ONCE_RELEASE)
         clear_pausers(gate);
     if (is_failure(how->outcome)) use_up_blame(gate, how->id);
-    const uint32_t reason = how->dead ? once_gate_fold(how->reason) : 0;
-    once_ended why = *how;
-    window_add(&gate->dead, reason);
+    const bool storm = !how->unjudged && storms(gate, how);
     const bool broken = breaks(gate, is_failure(how->outcome), now_ms);
     if (once_gate_is_held(gate)) return; /* it knows why */
-    if (reason && window_count(&gate->dead, reason) >= dead_most(gate)) {
-        why.status = ONCE_E_MESSAGE;
-        gate->storm = reason;
-        hold(gate, ONCE_GATE_DEAD, &why, now_ms, env);
+    if (storm) {
+        hold_storm(gate, how, now_ms, env);
     } else if (broken) {
+        once_ended why = *how;
         why.status = ONCE_E_UNAVAILABLE;
         hold(gate, ONCE_GATE_BREAKER, &why, now_ms, env);
     }
@@ -380,6 +393,11 @@ void once_gate_ended(once_gate *gate, const once_ended *how, int64_t now_ms, con
     note_pauser(gate, how, env);
     if (how->status == ONCE_OK) heed_outcome(gate, how, now_ms, env);
     else if (!was_held || probe || is_worse(gate, how)) heed_status(gate, how, now_ms, env);
+}
+
+void once_gate_judged(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env)
+{
+    if (storms(gate, how) && !once_gate_is_held(gate)) hold_storm(gate, how, now_ms, env);
 }
 
 /* --- effects inside of a transaction --- */

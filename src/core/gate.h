@@ -125,9 +125,12 @@ typedef struct once_ended {
     once_outcome outcome; /* what the effect came to */
     bool asked;           /* it was a question: RETRY and UNKNOWN say that there was no answer */
     bool dead;            /* the message is a dead letter now, or would be one if it were not spared */
+    bool unjudged;        /* whether it is one is not known yet: once_gate_judged tells that */
     once_bytes reason;
 } once_ended;
 void once_gate_ended(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env);
+/* What became of an attempt that was told as `unjudged`: only `dead` and `reason` count. */
+void once_gate_judged(once_gate *gate, const once_ended *how, int64_t now_ms, const once_env *env);
 /* This message is refused (ONCE_E_DENIED). True: it was before, and another one was answered since, so the fault is its
  * own: it has failed (ONCE_RETRY), and no pause is needed. */
 bool once_gate_blames(const once_gate *gate, uint64_t id);

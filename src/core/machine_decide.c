@@ -152,6 +152,7 @@ static void decide_run(once_machine *machine, once_item *item)
     if (item->returned) { /* its effect ran without a claim, and failed: what the entry says counts, too */
         assert(item->unclaimed);
         once__machine_judge(machine, item);
+        once__machine_judged_late(machine, item);
         item->stage = ONCE_STAGE_SETTLE;
         return;
     }

@@ -119,6 +119,20 @@ static once_outcome answer_of(const once_item *item, once_outcome came_to)
     return item->decision.asks && came_to == ONCE_RETRY ? ONCE_DONE : came_to;
 }
 
+/* It ran without a claim and has failed: whether that was its last attempt is known when its entry is. */
+static bool is_judged_late(const once_item *item, once_outcome came_to)
+{
+    return item->unclaimed && (came_to == ONCE_RETRY || came_to == ONCE_UNKNOWN);
+}
+
+/* The same, in the transaction that claims it. */
+void once__machine_judged_late(once_machine *machine, once_item *item)
+{
+    if (!is_judged_late(item, item->came_to)) return;
+    if (item->outcome != ONCE_DEAD) once__machine_passes(machine, item);
+    else if (!item->maybe_done) (void)once__machine_spares(machine, item);
+}
+
 /* The other side refuses this message, and takes others: that is an attempt that failed. Otherwise it would pause its
  * handler whenever it is tried, and never end. */
 void once__machine_blame(once_machine *machine, once_item *item)
@@ -141,8 +155,11 @@ void once__machine_ended_outside(once_machine *machine, once_item *item, once_ou
         once__machine_begins_not(machine, item); /* it tells nothing about its handler */
         return;
     }
-    const once_ended how = {
-        .status = item->run_failure, .outcome = answer_of(item, came_to), .asked = item->decision.asks, .dead = dead};
+    const once_ended how = {.status = item->run_failure,
+                            .outcome = answer_of(item, came_to),
+                            .asked = item->decision.asks,
+                            .dead = dead,
+                            .unjudged = is_judged_late(item, came_to)};
     tell(machine, item, how, now_ms);
     if (dead && !item->maybe_done && once_gate_spares(gate_of(machine, item), reason_of(item))) spare(item);
     const bool paused = item->run_failure != ONCE_OK && item->outcome == ONCE_RELEASE;
@@ -162,8 +179,8 @@ void once__machine_ended_inside(once_machine *machine, const once_item *item, in
         tell(machine, item, (once_ended){.outcome = item->outcome, .dead = item->outcome == ONCE_DEAD}, now_ms);
 }
 
-/* The transaction with its `then` is committed. As long as that cannot be written, this item is the probe: another
- * effect would only be one more that nothing is written about. */
+/* The transaction with the outcome of an effect outside, and with its `then`, is committed. As long as the latter
+ * cannot be written, this item is the probe: another effect would only be one more that nothing is written about. */
 void once__machine_then_ended(once_machine *machine, const once_item *item, int64_t now_ms)
 {
     once_gate *gate = gate_of(machine, item);
@@ -175,6 +192,10 @@ void once__machine_then_ended(once_machine *machine, const once_item *item, int6
         once_gate_forget(gate, item);
     } else if (gate->probe == item) {
         tell(machine, item, (once_ended){.outcome = item->outcome}, now_ms);
+    } else if (is_judged_late(item, item->came_to) && !item->lost) {
+        const bool dead = item->outcome == ONCE_DEAD || item->run_failure == ONCE_E_MESSAGE;
+        const once_ended how = {.dead = dead, .reason = reason_of(item)};
+        once_gate_judged(gate, &how, now_ms, machine->o.env);
     }
 }
 

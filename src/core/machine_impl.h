@@ -416,6 +416,7 @@ void once__machine_ended_outside(once_machine *machine, once_item *item, once_ou
 void once__machine_ended_inside(once_machine *machine, const once_item *item, int64_t now_ms);
 void once__machine_then_ended(once_machine *machine, const once_item *item, int64_t now_ms);
 void once__machine_note_progress(once_machine *machine, const once_item *item, int64_t now_ms);
+void once__machine_judged_late(once_machine *machine, once_item *item);
 void once__machine_blame(once_machine *machine, once_item *item);
 bool once__machine_may_be_over(const once_machine *machine);
 bool once__machine_waits_in_vain(once_machine *machine, const once_action *stats, int64_t now_ms);

@@ -115,7 +115,7 @@ void once__machine_arrange(once_machine *machine)
         if (i + 2 * EXPECTED < machine->work.n) once_item_expect(machine->work.items[i + 2 * EXPECTED]);
         if (i + EXPECTED < machine->work.n) expect_mark(machine, machine->work.items[i + EXPECTED]);
         if (item->returned) { /* no item of the work waits for it: those are parked until it is over */
-            if (once_item_has_then(item)) item->run_failure = ONCE_OK;
+            if (once_item_has_then(item) || item->unclaimed) item->run_failure = ONCE_OK;
             if (once_item_has_then(item) || item->unclaimed)
                 item->outcome = item->came_to, item->result = item->came_with, item->failure = item->came_why;
             item->stage = stage_of_returned(item);

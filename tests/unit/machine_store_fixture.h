@@ -54,7 +54,7 @@ struct fixture {
     unsigned fails;
     int fail_status;
     bool happens; /* and were carried out nevertheless */
-    bool inbox, lanes_are_found;
+    bool inbox, lanes_are_found, natural;
     once_waiting_size most;    /* that may wait in the store */
     unsigned counted;          /* so often the store was asked for it ... */
     int64_t counting_ms;       /* ... and so long that takes */
@@ -167,6 +167,7 @@ static inline void open_pipe(fixture *f, bool finite)
                           .drain_ms = 1000,
                           .patience_ms = 1,
                           .message_max = 100};
+    f->handler.natural = f->natural;
     if (f->atomic) f->handler.bits = ONCE_EFFECT_RUNS;
     f->spec.inbox = f->inbox;
     f->spec.waiting_max = f->most;
@@ -227,6 +228,7 @@ static inline void fill(fixture *f, once_batch *batch, size_t n)
                                        .remember_ms = f->handler.remember_ms,
                                        .sent_ms = ONCE_NO_TIME,
                                        .lane.gap_ms = -1,
+                                       .natural = f->natural,
                                        .run = 1};
         if (f->turns) {
             item->handler = &f->both[f->slow_first ? f->fetched <= f->slow_first : f->fetched % 2];

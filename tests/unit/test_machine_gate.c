@@ -121,6 +121,38 @@ static void a_handler_without_messages_is_not_waited_for(void **state)
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
 }
 
+static void all_fail(fixture *f, once_item *item)
+{
+    (void)f;
+    fails(item, ONCE_RETRY);
+}
+
+/* It runs without a claim, so that it was its last attempt is known when its failure is written. One time that cannot
+ * be done. */
+static void f96_natural_effects_that_all_die_of_one_reason_pause_their_handler(void **state)
+{
+    enum { ALL = 400, LIMIT = ONCE_DEAD_OUTCOMES * 80 / 100 };
+    fixture *f = *state;
+    once_error err = {0};
+    f->bounded = f->source_ends = f->natural = true;
+    f->left = ALL;
+    f->effect = all_fail;
+    open_pipe(f, true);
+    f->spec.patience_ms = PATIENCE_MS;
+    f->handler.retry.attempts = 1;
+    f->handler.gate.dead_share = 80;
+    while (once_machine_counts(f->machine)->dead + SLOTS < LIMIT) work(f, 1);
+    f->fail_at = ONCE_ACT_COMMIT;
+    f->fail_status = ONCE_E_ABORTED;
+    f->fails = 1;
+    assert_in_range(lasts(f, FOREVER_MS), PATIENCE_MS - 1000, PATIENCE_MS + 30000);
+    assert_int_equal(f->fails, 0);
+    assert_int_equal(once_machine_status(f->machine, &err), ONCE_E_PAUSED);
+    assert_non_null(strstr(err.text, "would be dead letters for one reason: no answer; gave up"));
+    assert_int_equal(once_machine_counts(f->machine)->dead, LIMIT - 1);
+    assert_int_equal(once_machine_counts(f->machine)->waiting, ALL - LIMIT + 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -128,6 +160,7 @@ int main(void)
         TEST(a_run_waits_as_long_as_one_of_its_handlers_may_go_on),
         TEST(retries_that_are_due_late_are_waited_for_beside_a_paused_handler),
         TEST(a_handler_without_messages_is_not_waited_for),
+        TEST(f96_natural_effects_that_all_die_of_one_reason_pause_their_handler),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,7 +191,8 @@ bool once_gate_spares(const once_gate *gate, once_bytes reason)
 
 static int64_t longest_ms(const once_gate *gate)
 {
-    return gate->hold == ONCE_GATE_UNABLE ? ONCE_GATE_UNABLE_LONGEST_MS : ONCE_GATE_LONGEST_MS;
+    if (gate->hold == ONCE_GATE_UNABLE) return ONCE_GATE_UNABLE_LONGEST_MS;
+    return gate->costly ? ONCE_GATE_COSTLY_LONGEST_MS : ONCE_GATE_LONGEST_MS;
 }
 
 /* The next probe comes after half to all of the interval, so that several workers do not probe together. */
@@ -216,6 +217,7 @@ static void hold(once_gate *gate, once_gate_hold why, const once_ended *how, int
     const bool was_held = once_gate_is_held(gate);
     const bool same = gate->hold == why;
     gate->hold = why;
+    gate->costly = why == ONCE_GATE_BREAKER && how->held;
     gate->status = how->status;
     (void)snprintf(gate->reason, sizeof gate->reason, "%.*s",
                    how->reason.len < sizeof gate->reason ? (int)how->reason.len : (int)sizeof gate->reason - 1,
@@ -387,6 +389,7 @@ void once_gate_ended(once_gate *gate, const once_ended *how, int64_t now_ms, con
     if (probe) {
         gate->probe = NULL;
         gate->probes++;
+        gate->costly = gate->hold == ONCE_GATE_BREAKER && how->held;
         if (opens(gate, how)) open_again(gate);
         else probe_failed(gate, now_ms, env);
     }

@@ -19,6 +19,9 @@
  *   BREAKER      came to an answer: neither retry nor unknown nor release
  *   DEAD         came to an answer that is no dead letter
  *
+ * A probe of the breaker that ends unknown, and is held for an operator, costs somebody's time. So there the intervals
+ * grow up to ONCE_GATE_COSTLY_LONGEST_MS.
+ *
  * A question about an effect before (`lookup`) that is answered says nothing about the next effect: it neither opens
  * the gate nor counts, except for UNABLE. One that is not answered is a failure like others.
  *
@@ -40,6 +43,7 @@
 #include "core/spec.h"
 
 enum { ONCE_GATE_FIRST_MS = 1000, ONCE_GATE_LONGEST_MS = 60000 };
+enum { ONCE_GATE_COSTLY_LONGEST_MS = 15 * 60000 };
 enum { ONCE_GATE_UNABLE_FIRST_MS = 100, ONCE_GATE_UNABLE_LONGEST_MS = 10000 };
 enum { ONCE_GATE_REASON = 300 };
 enum { ONCE_GATE_PAUSERS = 256 };
@@ -70,6 +74,7 @@ typedef struct once_gate {
     const void *probe;   /* held: whose effect is the probe; NULL: none is out */
     int64_t due_ms;      /* of the messages that this run left in the store: the last is due then (machine_gate.c) */
     uint32_t storm;      /* DEAD: the hash of the reason */
+    bool costly;         /* BREAKER: the last failure is held for an operator */
     /* Messages that paused it because they were refused. `cleared`: another one was answered since. */
     struct once_pauser {
         uint64_t id;
@@ -125,6 +130,7 @@ typedef struct once_ended {
     once_outcome outcome; /* what the effect came to */
     bool asked;           /* it was a question: RETRY and UNKNOWN say that there was no answer */
     bool dead;            /* the message is a dead letter now, or would be one if it were not spared */
+    bool held;            /* UNKNOWN: an operator must decide about it */
     bool unjudged;        /* whether it is one is not known yet: once_gate_judged tells that */
     once_bytes reason;
 } once_ended;

@@ -282,6 +282,7 @@ typedef struct once_held_view {
     int64_t since_ms;
     int64_t next_ms; /* no probe before; in the past: one is out, or begins with the next message */
     bool unmet;      /* it is time for a probe, and no message waits for that */
+    bool costly;     /* behind its breaker, and each probe leaves an unknown to an operator */
     uint32_t probes; /* that have ended */
 } once_held_view;
 /* The worker's record is renewed as soon as there is time. */

@@ -144,6 +144,12 @@ void once__machine_blame(once_machine *machine, once_item *item)
     item->delay_ms = -1;
 }
 
+/* It is unknown, and the other side cannot be asked. */
+static bool is_left_to_operator(const once_item *item)
+{
+    return item->outcome == ONCE_UNKNOWN && !item->decision.asks && !item->request.lookup;
+}
+
 /* `came_to`: what the effect said; item->outcome: what follows from it. */
 void once__machine_ended_outside(once_machine *machine, once_item *item, once_outcome came_to, int64_t now_ms)
 {
@@ -159,6 +165,7 @@ void once__machine_ended_outside(once_machine *machine, once_item *item, once_ou
                             .outcome = answer_of(item, came_to),
                             .asked = item->decision.asks,
                             .dead = dead,
+                            .held = is_left_to_operator(item),
                             .unjudged = is_judged_late(item, came_to)};
     tell(machine, item, how, now_ms);
     if (dead && !item->maybe_done && once_gate_spares(gate_of(machine, item), reason_of(item))) spare(item);
@@ -221,10 +228,11 @@ static bool lacks_probe(const once_machine *machine, const once_gate *gate, int6
 }
 
 /* How long it is waited for. Failures pass, so those behind a breaker have at least as long as their retries would have
- * had without it. */
+ * had without it. Unknowns that are held are not tried again. */
 static int64_t patience_ms(const once_machine *machine, const once_held_view *held)
 {
-    const int64_t retries_ms = held->hold == ONCE_GATE_BREAKER ? once_retry_horizon_ms(&held->handler->retry) : 0;
+    const int64_t retries_ms =
+        held->hold == ONCE_GATE_BREAKER && !held->costly ? once_retry_horizon_ms(&held->handler->retry) : 0;
     return retries_ms > machine->spec->patience_ms ? retries_ms : machine->spec->patience_ms;
 }
 
@@ -306,6 +314,7 @@ bool once_machine_next_held(const once_machine *machine, size_t *at, once_held_v
                                 .since_ms = gate->since_ms,
                                 .next_ms = gate->at_ms,
                                 .unmet = lacks_probe(machine, gate, machine->now_ms),
+                                .costly = gate->costly,
                                 .probes = gate->probes};
         return true;
     }

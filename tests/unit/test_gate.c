@@ -231,6 +231,40 @@ static void f95_the_breaker_opens_at_a_share_of_failures_and_closes_at_an_answer
     assert_false(once_gate_is_held(&f->gate));
 }
 
+static void ends_held(fixture *f, const void *who)
+{
+    const once_ended how = {.who = who, .outcome = ONCE_UNKNOWN, .held = true};
+    once_gate_ended(&f->gate, &how, f->now_ms, &f->world.env);
+}
+
+/* Somebody must decide about each of them. */
+static void f95_probes_that_an_operator_must_decide_about_become_rare(void **state)
+{
+    fixture *f = *state;
+    int64_t waited_ms = 0;
+    for (int i = 0; i < 20; i++) ends_held(f, begins(f));
+    assert_int_equal(f->gate.hold, ONCE_GATE_BREAKER);
+    assert_true(f->gate.costly);
+    const int64_t since_ms = f->now_ms;
+    for (; f->now_ms - since_ms < 8 * 3600 * 1000; ends_held(f, begins(f))) {
+        waited_ms = wait_for_probe(f);
+        assert_true(waited_ms <= 1000 + f->now_ms - since_ms && waited_ms <= 15 * 60000);
+    }
+    assert_true(f->gate.probes < 60 && waited_ms >= 15 * 60000 / 2);
+    wait_for_probe(f);
+    one(f, ONCE_OK, ONCE_RETRY, "refused"); /* that costs nothing */
+    assert_false(f->gate.costly);
+    assert_true(wait_for_probe(f) <= 60000);
+    ends_held(f, begins(f));
+    assert_true(f->gate.costly);
+    wait_for_probe(f);
+    one(f, ONCE_E_MISSING, ONCE_RELEASE, "no such command");
+    assert_true(f->gate.hold == ONCE_GATE_PAUSED && !f->gate.costly);
+    wait_for_probe(f);
+    one(f, ONCE_OK, ONCE_DONE, "");
+    assert_false(once_gate_is_held(&f->gate));
+}
+
 static void fewer_failures_or_slower_ones_do_not_open_the_breaker(void **state)
 {
     fixture *f = *state;
@@ -513,6 +547,7 @@ int main(void)
         cmocka_unit_test_setup(a_probe_that_did_not_begin_is_tried_again_at_once, setup),
         cmocka_unit_test_setup(effects_that_cannot_be_started_are_probed_sooner, setup),
         cmocka_unit_test_setup(f95_the_breaker_opens_at_a_share_of_failures_and_closes_at_an_answer, setup),
+        cmocka_unit_test_setup(f95_probes_that_an_operator_must_decide_about_become_rare, setup),
         cmocka_unit_test_setup(fewer_failures_or_slower_ones_do_not_open_the_breaker, setup),
         cmocka_unit_test_setup(f95_a_row_of_failures_amid_many_answers_does_not_open_the_breaker, setup),
         cmocka_unit_test_setup(f96_a_storm_of_letters_with_one_reason_is_a_pause, setup),

@@ -121,6 +121,44 @@ static void a_handler_without_messages_is_not_waited_for(void **state)
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
 }
 
+static void all_are_unknown(fixture *f, once_item *item)
+{
+    (void)f;
+    fails(item, ONCE_UNKNOWN);
+}
+
+static void open_unknown(fixture *f)
+{
+    f->bounded = f->source_ends = true;
+    f->left = 100;
+    f->effect = all_are_unknown;
+    open_pipe(f, true);
+    f->spec.patience_ms = PATIENCE_MS;
+    f->handler.retry = (once_retry){.attempts = 30, .min_ms = 10000, .max_ms = 10000};
+    f->handler.gate.breaker = (once_breaker){.share = 50, .of = 4, .within_ms = 60000};
+}
+
+/* Each of them waits for an operator, and none for a retry: the time of the retries says nothing. */
+static void f95_a_breaker_over_unknowns_that_are_held_does_not_outlast_patience(void **state)
+{
+    fixture *f = *state;
+    open_unknown(f);
+    f->handler.hold = true;
+    assert_in_range(lasts(f, FOREVER_MS), PATIENCE_MS, PATIENCE_MS + 10000);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
+    assert_in_range(once_machine_counts(f->machine)->unknown, 4, 4 + SLOTS + 8);
+    assert_int_equal(once_machine_counts(f->machine)->waiting + once_machine_counts(f->machine)->unknown, 100);
+}
+
+/* These are tried again. */
+static void f95_a_breaker_over_unknowns_that_are_tried_again_has_the_time_of_its_retries(void **state)
+{
+    fixture *f = *state;
+    open_unknown(f);
+    assert_in_range(lasts(f, FOREVER_MS), RETRIES_MS, RETRIES_MS + 100000);
+    assert_int_equal(once_machine_counts(f->machine)->waiting, 100);
+}
+
 static void all_fail(fixture *f, once_item *item)
 {
     (void)f;
@@ -160,6 +198,8 @@ int main(void)
         TEST(a_run_waits_as_long_as_one_of_its_handlers_may_go_on),
         TEST(retries_that_are_due_late_are_waited_for_beside_a_paused_handler),
         TEST(a_handler_without_messages_is_not_waited_for),
+        TEST(f95_a_breaker_over_unknowns_that_are_held_does_not_outlast_patience),
+        TEST(f95_a_breaker_over_unknowns_that_are_tried_again_has_the_time_of_its_retries),
         TEST(f96_natural_effects_that_all_die_of_one_reason_pause_their_handler),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

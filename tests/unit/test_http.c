@@ -23,6 +23,7 @@
 
 #include "effect/effect.h"
 #include "effect/http.h"
+#include "effect/http/client.h"
 #include "effect/runner.h"
 #include "runtime/config.h"
 #include "testhttp.h"
@@ -712,6 +713,28 @@ static void f69_a_reply_that_is_cut_anywhere_is_unknown(void **state)
             says(run(f, "{\"id\":1}"), len < whole ? ONCE_UNKNOWN : ONCE_DONE, "");
         }
         assert_int_equal(test_http_count(&f->server), (i + 1) * (whole + 1));
+    }
+}
+
+/* A line that came in two parts, and memory for the first one or for both of them is out. A hole in it would make
+ * another one of it: here, one that ends the answer. */
+static void f69_a_reply_with_a_line_that_there_is_no_memory_for_is_unknown(void **state)
+{
+    fixture *f = *state;
+    open_handler(f, both_patient[0]);
+    for (size_t fits = 1; fits <= 3; fits++) {
+        test_http_will(&f->server, "HTTP/1.1 200 OK\r\nX-", TEST_HTTP_KEEP);
+        once_item *item = start(f, 0, "{\"id\":1}");
+        http_call *call = item->driver;
+        assert_non_null(call);
+        const size_t max = call->rest.max;
+        if (fits < 3) call->rest.max = fits;
+        if (once_runner_wait(f->runner, fits == 1 ? 2000 : 200, &item, 1) == 0) {
+            test_http_say(&f->server, "Content-Length: 0\r\nContent-Length: 2\r\n\r\nok");
+            item = ended(f);
+        }
+        says(item, fits == 3 ? ONCE_DONE : ONCE_UNKNOWN, fits == 3 ? "" : "memory is out");
+        call->rest.max = max;
     }
 }
 
@@ -1433,6 +1456,7 @@ int main(void)
         TEST(f81_an_answer_is_judged_before_secrets_are_taken_out),
         TEST(conditions_are_about_whole_answers_and_refusals_go_first),
         TEST(headers_without_end_are_no_answer),
+        TEST(f69_a_reply_with_a_line_that_there_is_no_memory_for_is_unknown),
         TEST(an_answer_may_have_trailers),
         TEST(what_was_not_sent_is_tried_again),
         TEST(f60_what_was_sent_and_not_answered_is_unknown),

@@ -55,6 +55,8 @@ struct fixture {
     int fail_status;
     bool happens; /* and were carried out nevertheless */
     bool inbox, lanes_are_found, natural;
+    unsigned batch;            /* messages of a batch; 0: BATCH */
+    uint64_t refused_every;    /* of so many messages one can be made nothing of; 0: of none */
     once_waiting_size most;    /* that may wait in the store */
     unsigned counted;          /* so often the store was asked for it ... */
     int64_t counting_ms;       /* ... and so long that takes */
@@ -124,6 +126,8 @@ static inline int run_atomic(void *user, once_item *const *items, size_t n, bool
             if (careful && f->asking) f->asking--;
             else if (careful) f->wants_retry = 0;
         }
+        if (f->effect) f->effect(f, items[i]);
+        if (f->effect && !careful && items[i]->outcome != ONCE_DONE) *failed = true;
         if (number != f->poison || f->hangs == 0) continue;
         f->hangs--;
         if (n == 1) f->hung_alone++;
@@ -162,7 +166,7 @@ static inline void open_pipe(fixture *f, bool finite)
     f->spec = (once_spec){.consumer = ONCE_BYTES("c"),
                           .handlers = &f->handler,
                           .n_handlers = 1,
-                          .batch_max = BATCH,
+                          .batch_max = f->batch ? f->batch : BATCH,
                           .gap_ms = -1,
                           .drain_ms = 1000,
                           .patience_ms = 1,
@@ -237,6 +241,10 @@ static inline void fill(fixture *f, once_batch *batch, size_t n)
         if (f->in_pairs) {
             const uint64_t lane = (f->fetched + 1) / 2;
             item->request.lane.id = once_lane_id(f->store->secret, &item->scope, (once_bytes){(const char *)&lane, 8});
+        }
+        if (f->refused_every && f->fetched % f->refused_every == 0) {
+            item->input = NULL;
+            item->reason = ONCE_BYTES("missing field");
         }
         if (f->keyless) item->request.id = (once_hash){0};
         if (f->lane)

@@ -121,6 +121,83 @@ static void a_handler_without_messages_is_not_waited_for(void **state)
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
 }
 
+static void all_are_paused(fixture *f, once_item *item)
+{
+    (void)f;
+    is_paused(item);
+}
+
+static void open_paused(fixture *f)
+{
+    f->bounded = true;
+    f->effect = all_are_paused;
+    open_pipe(f, true);
+    f->spec.patience_ms = PATIENCE_MS;
+}
+
+/* Nothing had gone on before, and not for a long time. */
+static void patience_begins_with_the_pause(void **state)
+{
+    fixture *f = *state;
+    open_paused(f);
+    assert_int_equal(lasts(f, 3 * PATIENCE_MS) / 1000, 3 * PATIENCE_MS / 1000);
+    f->source_ends = true;
+    f->left = SLOTS;
+    assert_in_range(lasts(f, FOREVER_MS), PATIENCE_MS, PATIENCE_MS + 5000);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
+}
+
+/* It may settle the message, or leave it to us. */
+static void a_message_that_another_worker_has_is_waited_for(void **state)
+{
+    fixture *f = *state;
+    once_batch other = {0};
+    once_decision decision;
+    bool found;
+    open_paused(f);
+    fill(f, &other, 1);
+    other.items[0].request.token = once_token_of_run(2, 7, 1);
+    const once_request *request = &other.items[0].request;
+    assert_int_equal(f->store->ops->claim(f->store, &request, 1, &decision, &other.arena, NULL), ONCE_OK);
+    f->source_ends = true;
+    f->left = SLOTS;
+    assert_true(lasts(f, 3 * PATIENCE_MS) >= 3 * PATIENCE_MS);
+    assert_int_equal(f->store->ops->begin(f->store, NULL), ONCE_OK);
+    assert_int_equal(f->store->ops->forget(f->store, request->id, &found, NULL), ONCE_OK);
+    assert_int_equal(f->store->ops->commit(f->store, NULL), ONCE_OK);
+    once_arena_release(&other.arena);
+    assert_true(lasts(f, FOREVER_MS) < 5000);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
+}
+
+/* A take is under way when the effect that is in flight finds that the handler cannot work. */
+static void what_is_taken_while_its_handler_is_held_up_does_not_begin(void **state)
+{
+    fixture *f = *state;
+    once_action *take = NULL;
+    f->bounded = true;
+    f->left = f->slow = SLOTS;
+    f->failing = SLOTS - 1;
+    open_pipe(f, false);
+    work(f, 20);
+    assert_int_equal(f->held_n, 1);
+    for (int i = 0; i < 1000 && !take; i++) {
+        once_action *action = once_machine_store_action(f->machine, f->now_ms);
+        if (action) carry_out(f, action);
+        if (action && action->kind == ONCE_ACT_TAKE && action->batch->n) take = action;
+        else if (action) once_machine_step(f->machine, action, f->now_ms);
+        else f->now_ms += 10, test_env_pass(&f->world, 10);
+    }
+    assert_non_null(take);
+    is_paused(f->held[0]);
+    end_held(f);
+    assert_int_equal(gate(f, 0)->hold, ONCE_GATE_PAUSED);
+    once_machine_step(f->machine, take, f->now_ms);
+    assert_null(once_machine_effect_action(f->machine, f->now_ms));
+    work(f, 1000);
+    assert_int_equal(once_machine_counts(f->machine)->done, SLOTS); /* the probe opened it */
+}
+
 static void all_are_unknown(fixture *f, once_item *item)
 {
     (void)f;
@@ -198,6 +275,9 @@ int main(void)
         TEST(a_run_waits_as_long_as_one_of_its_handlers_may_go_on),
         TEST(retries_that_are_due_late_are_waited_for_beside_a_paused_handler),
         TEST(a_handler_without_messages_is_not_waited_for),
+        TEST(patience_begins_with_the_pause),
+        TEST(a_message_that_another_worker_has_is_waited_for),
+        TEST(what_is_taken_while_its_handler_is_held_up_does_not_begin),
         TEST(f95_a_breaker_over_unknowns_that_are_held_does_not_outlast_patience),
         TEST(f95_a_breaker_over_unknowns_that_are_tried_again_has_the_time_of_its_retries),
         TEST(f96_natural_effects_that_all_die_of_one_reason_pause_their_handler),

@@ -383,6 +383,18 @@ static void what_cannot_be_written_until_the_run_ends_is_left_unknown(void **sta
     assert_int_equal(once_machine_counts(f->machine)->unknown, 1);
 }
 
+/* It is claimed, but by nobody who could settle it. Another worker's claim is waited for. */
+static void what_cannot_be_written_ends_a_finite_run_when_its_patience_is_over(void **state)
+{
+    fixture *f = open_source(state, true, ONCE_SOURCE_FINITE);
+    (void)waits_to_be_written(f);
+    assert_false(once__machine_waits_in_vain(f->machine, &(once_action){.claimed = 1}, f->now_ms));
+    f->now_ms += f->spec.patience_ms;
+    assert_false(once__machine_waits_in_vain(f->machine, &(once_action){.claimed = 2}, f->now_ms));
+    assert_true(once__machine_waits_in_vain(f->machine, &(once_action){.claimed = 1}, f->now_ms));
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
+}
+
 /* Another worker has its claim by then, and its handler can be tried again. */
 static void what_cannot_be_written_and_loses_its_claim_is_no_longer_ours(void **state)
 {
@@ -484,6 +496,7 @@ int main(void)
         TEST(f48_what_the_database_rolls_back_again_and_again_is_left_unknown),
         TEST(what_cannot_be_written_for_now_pauses_its_handler_and_is_written_later),
         TEST(what_cannot_be_written_until_the_run_ends_is_left_unknown),
+        TEST(what_cannot_be_written_ends_a_finite_run_when_its_patience_is_over),
         TEST(what_cannot_be_written_and_loses_its_claim_is_no_longer_ours),
         TEST(f04_an_effect_that_had_happened_before_is_followed_by_what_belongs_to_it),
         TEST(an_effect_that_had_happened_before_is_unknown_without_what_belongs_to_it),

@@ -52,7 +52,7 @@ def test_the_page_quotes_what_the_product_says():
     check_quoted("cannot connect to '%s:%d'", "cannot log in at '%s:%d'", "is not accepted: %s", "there is no queue '%s'",
                  "the broker cancelled the consumer", "nothing came for two heartbeats", "drops a message after %d deliveries (delivery-limit)",
                  "keeps messages until they are acked (it has no message-ttl)", "could not read %.80s of",
-                 "it is a stream, from which an ack removes nothing", '"rabbitmq_lost"', '"rabbitmq_blocked"')
+                 "it is a stream, from which an ack removes nothing", '"rabbitmq_lost"', '"rabbitmq_blocked"', '"rabbitmq_given_back"')
 
 
 class Example:

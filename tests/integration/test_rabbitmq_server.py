@@ -1,5 +1,7 @@
 """source: rabbitmq, with a server that is harmed: short of memory, impatient with consumers. It is one of its own."""
 
+import json
+import os
 import random
 import signal
 import time
@@ -66,7 +68,8 @@ handler: {exec: [sh, -c, 'cat >>%s/ran; while [ ! -e %s/go ]; do sleep 0.05; don
         p.wait(running, lambda: "PRECONDITION_FAILED" in p.said(running), what="the broker closes the channel")
         let_go(tmp_path)
         own.publish(queue, {"id": "next"})  # stands behind the one that comes again
-        p.wait(running, lambda: p.ready() == 0 and len(p.rows("SELECT 1 FROM once_recent")) == 2, what="both are settled")
+        p.wait(running, lambda: p.ready() == 0 and all(each["state"] == "done" for key in ("slow", "next") for each in p.explain(key) or [{"state": "none"}]),
+               what="both are settled")
         p.stop(running)
     assert lines(tmp_path, "ran") == ['{"id": "slow"}{"id": "next"}'], "bodies have no line ends"
 
@@ -94,3 +97,44 @@ def test_workers_that_are_killed_and_paused_at_random(tmp_path, own):
     finally:
         p.kill(running)
     p.check(201)
+
+
+# ---- messages that nobody wants for now ----
+
+PAUSED = """
+key: "${/id}"
+workers: 2
+waiting_max: 5
+handler: {exec: [FOLDER/handler]}
+"""
+
+
+def put_handler(folder):
+    path = os.path.join(folder, "handler.new")
+    with open(path, "w") as file:
+        file.write(f'#!/bin/sh\necho "$(cat)" >>{folder}/ran\n')
+    os.chmod(path, 0o755)
+    os.rename(path, os.path.join(folder, "handler"))
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_what_is_not_wanted_for_longer_than_the_consumer_timeout_is_given_back(tmp_path, own, kind):
+    """Its command is gone, and a few messages fill the store, so the rest of what was delivered waits: for several times as long as the broker allows.
+    A quorum queue counts what is given back, and drops what is given back twice."""
+    queue = rabbitmq.new_name()
+    own.declare(queue, {"x-queue-type": kind, **({"x-delivery-limit": 1} if kind == "quorum" else {})})
+    p = RabbitPipeline(tmp_path, own, queue, PAUSED.replace("FOLDER", str(tmp_path)), more=f"consumer_timeout: {TIMEOUT_MS}ms, prefetch: 20")
+    put_handler(tmp_path)
+    with p.start("--log-level", "info") as running:
+        p.wait(running, lambda: "event=rabbitmq_connected" in p.said(running), what="it consumes")
+        os.remove(tmp_path / "handler")
+        own.publish(queue, *numbered(80))
+        p.wait(running, lambda: "event=rabbitmq_given_back" in p.said(running), what="it gives back what it cannot work on")
+        time.sleep(3 * TIMEOUT_MS / 1000)
+        assert p.said(running).count("event=rabbitmq_given_back") == 1, "nothing was delivered any more"
+        assert own.consumers(queue) == 0 and p.ready() > 0
+        put_handler(tmp_path)
+        p.wait(running, lambda: len(lines(tmp_path, "ran")) == 80 and p.ready() == 0, what="all have run")
+        p.stop(running)
+        assert "event=rabbitmq_lost" not in p.said(running), p.said(running)
+    assert sorted(lines(tmp_path, "ran")) == sorted(json.dumps(each) for each in numbered(80))

@@ -49,7 +49,8 @@ static void connect_to(fixture *f, bool confirmed)
     r->connection = connection;
     r->fd = ends[0];
     r->state = RABBITMQ_OURS;
-    r->confirmed = confirmed;
+    r->consumer =
+        (rabbitmq_consumer){.state = confirmed ? RABBITMQ_CONSUMES : RABBITMQ_ASKED, .number = 1, .most = r->prefetch};
     r->joined_ms = f->now_ms;
     f->broker = ends[1];
 }
@@ -145,6 +146,31 @@ static void say_confirmed(const fixture *f)
     say(f, AMQP_FRAME_METHOD, payload, sizeof payload);
 }
 
+static void say_left(const fixture *f)
+{
+    const uint8_t payload[] = {0, 60, 0, 31, 1, 'c'};
+    say(f, AMQP_FRAME_METHOD, payload, sizeof payload);
+}
+
+/* Each method that came since the last call, as "class.method" with an argument of those that these tests look at:
+ * limits of messages and tags. Questions for counts are left out. */
+static const char *all_heard(const fixture *f)
+{
+    static char text[4096];
+    uint8_t data[16384];
+    size_t used = 0;
+    const ssize_t len = read(f->broker, data, sizeof data);
+    text[0] = '\0';
+    for (ssize_t at = 0; at + 11 <= len; at += 8 + (data[at + 5] << 8 | data[at + 6])) {
+        const uint8_t *m = data + at + 8;
+        if (data[at] != AMQP_FRAME_METHOD || m[0] == 50) continue;
+        const int argument = m[2] == 10 ? m[7] << 8 | m[8] : m[2] == 80 || m[2] == 120 ? m[10] : 0;
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%d.%d", used ? " " : "", m[0], m[2]);
+        if (argument) used += (size_t)snprintf(text + used, sizeof text - used, "(%d)", argument);
+    }
+    return text;
+}
+
 /* How many methods of this number came since the last call. */
 static int heard(const fixture *f, uint8_t class_id, uint8_t method)
 {
@@ -164,6 +190,17 @@ static int fetch(fixture *f)
     f->batch = (once_batch){0};
     f->fetch = (once_fetch){.max = 10, .batch = &f->batch, .rest = true}; /* does not wait */
     return f->source->ops->fetch(f->source, &f->fetch, &f->err);
+}
+
+/* As the machine asks while it works: with `max` 0 it wants none. */
+static void expect_given_of(fixture *f, size_t max, size_t n)
+{
+    once_arena_release(&f->batch.arena);
+    f->batch = (once_batch){0};
+    f->fetch = (once_fetch){.max = max, .batch = &f->batch};
+    assert_int_equal(f->source->ops->fetch(f->source, &f->fetch, &f->err), ONCE_OK);
+    assert_int_equal(f->fetch.n_news, 0);
+    assert_int_equal(f->batch.n, n);
 }
 
 static void expect_given(fixture *f, size_t n)
@@ -257,7 +294,7 @@ static void a_consumer_that_is_not_confirmed_is_waited_for(void **state)
 {
     fixture *f = *state;
     rabbitmq_source *r = source_of(f);
-    r->confirmed = false;
+    r->consumer.state = RABBITMQ_ASKED;
     expect_given(f, 0);
     f->now_ms += 65000;
     expect_given(f, 0);
@@ -270,7 +307,7 @@ static void a_consumer_that_is_not_confirmed_is_waited_for(void **state)
     }
     say_confirmed(f);
     expect_given(f, 0);
-    assert_true(r->confirmed);
+    assert_int_equal(r->consumer.state, RABBITMQ_CONSUMES);
     f->now_ms += 5000;
     close(f->broker);
     expect_lost(f, "connection");
@@ -407,6 +444,182 @@ static void a_delivery_is_extended_until_half_of_its_time_is_over(void **state)
     assert_int_equal(receipt.answer, ONCE_RECEIPT_GONE);
 }
 
+/* --- messages that are not wanted --- */
+
+#define CANCEL "60.30"
+#define CONSUME "60.20"
+#define QOS(n) "60.10(" #n ")"
+#define NACK(tag) "60.120(" #tag ")"
+#define ACK(tag) "60.80(" #tag ")"
+
+/* Messages 1 to 4 are here; 1 and 2 were handed out. The other two have waited for half of the time. */
+static void wait_in_vain(fixture *f)
+{
+    source_of(f)->hold_ms = 10000;
+    for (uint8_t tag = 1; tag <= 4; tag++) say_message(f, tag);
+    expect_given_of(f, 2, 2);
+    f->now_ms += 4999;
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), "");
+    f->now_ms += 1;
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), CANCEL);
+    say_message(f, 5); /* it was on its way */
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), ""); /* given back now, they would come again at once */
+}
+
+/* Those that were handed out stay, and are acked as before. */
+static void what_is_not_wanted_is_given_back(void **state)
+{
+    fixture *f = *state;
+    wait_in_vain(f);
+    say_left(f);
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), NACK(3) " " NACK(4) " " NACK(5));
+    assert_int_equal(source_of(f)->tags.open, 2);
+    ack(f, 2, ONCE_RECEIPT_DONE);
+    assert_string_equal(all_heard(f), ACK(2));
+    f->now_ms += 100000;
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), "");
+    ack(f, 1, ONCE_RECEIPT_DONE);
+    assert_string_equal(all_heard(f), ACK(1));
+}
+
+static void what_comes_after_the_consumer_was_left_is_given_back(void **state)
+{
+    fixture *f = *state;
+    wait_in_vain(f);
+    say_left(f);
+    expect_given_of(f, 0, 0);
+    (void)all_heard(f);
+    say_message(f, 6);
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), NACK(6));
+}
+
+/* At first no more than is wanted, then twice as many: what is taken at once is not given back again. */
+static void a_queue_is_consumed_again_by_and_by(void **state)
+{
+    fixture *f = *state;
+    wait_in_vain(f);
+    say_left(f);
+    expect_given_of(f, 0, 0);
+    (void)all_heard(f);
+    expect_given_of(f, 3, 0);
+    assert_string_equal(all_heard(f), QOS(3) " " CONSUME);
+    say_confirmed(f);
+    for (uint8_t tag = 6; tag <= 8; tag++) say_message(f, tag);
+    expect_given_of(f, 3, 3);
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), ""); /* no more is wanted */
+    expect_given_of(f, 1, 0);
+    assert_string_equal(all_heard(f), CANCEL);
+    say_message(f, 9);
+    say_left(f);
+    expect_given_of(f, 1, 1); /* not given back: it is wanted */
+    expect_given_of(f, 1, 0);
+    assert_string_equal(all_heard(f), QOS(6) " " CONSUME);
+    say_confirmed(f);
+    for (uint8_t tag = 10; tag <= 15; tag++) say_message(f, tag);
+    expect_given_of(f, 10, 6);
+    ack(f, 15, ONCE_RECEIPT_DONE);
+    expect_given_of(f, 10, 0);
+    say_left(f);
+    (void)all_heard(f);
+    expect_given_of(f, 10, 0);
+    assert_string_equal(all_heard(f), ""); /* 1, 2, 6 to 14 are not acked: more than `prefetch` */
+    for (uint8_t tag = 1; tag <= 14; tag++) ack(f, tag, ONCE_RECEIPT_DONE);
+    (void)all_heard(f);
+    expect_given_of(f, 10, 0);
+    assert_string_equal(all_heard(f), QOS(10) " " CONSUME);
+    say_confirmed(f);
+    for (uint8_t tag = 16; tag <= 25; tag++) say_message(f, tag);
+    expect_given_of(f, 10, 10);
+    expect_given_of(f, 10, 0);
+    assert_string_equal(all_heard(f), ""); /* that is `prefetch` */
+}
+
+static void messages_that_are_wanted_again_meanwhile_are_not_given_back(void **state)
+{
+    fixture *f = *state;
+    wait_in_vain(f);
+    expect_given_of(f, 10, 3);
+    say_left(f);
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), "");
+    assert_int_equal(source_of(f)->tags.open, 5);
+    expect_given_of(f, 10, 0);
+    assert_string_equal(all_heard(f), QOS(10) " " CONSUME);
+}
+
+/* An ack for several covers none that is not settled, whatever lies between. */
+static void an_ack_for_several_goes_over_what_was_given_back(void **state)
+{
+    fixture *f = *state;
+    wait_in_vain(f);
+    say_left(f);
+    expect_given_of(f, 0, 0);
+    expect_given_of(f, 10, 0);
+    say_confirmed(f);
+    say_message(f, 6);
+    expect_given_of(f, 10, 1);
+    (void)all_heard(f);
+    once_receipt receipts[] = {{.delivery = 1}, {.delivery = 6}};
+    assert_int_equal(f->source->ops->ack(f->source, receipts, 2, NULL), ONCE_OK);
+    assert_string_equal(all_heard(f), ACK(1) " " ACK(6)); /* 2 is not settled */
+    ack(f, 2, ONCE_RECEIPT_DONE);
+    assert_string_equal(all_heard(f), ACK(2));
+    assert_int_equal(source_of(f)->tags.open, 0);
+}
+
+static void a_connection_that_is_lost_without_a_consumer(void **state)
+{
+    fixture *f = *state;
+    wait_in_vain(f);
+    say_left(f);
+    expect_given_of(f, 0, 0);
+    close(f->broker);
+    expect_lost(f, "connection");
+    assert_true(source_of(f)->again_ms <= f->now_ms); /* it had lasted */
+    connect_to(f, true);
+}
+
+/* Without a consumer the queue has none, and is no stream for that reason. */
+static void a_queue_without_a_consumer_is_no_stream(void **state)
+{
+    fixture *f = *state;
+    wait_in_vain(f);
+    say_left(f);
+    say_counts(f, 7, 0);
+    expect_given_of(f, 0, 0);
+    assert_int_equal(lag(f), 7 + 5);
+    f->now_ms += 2000;
+    expect_given_of(f, 10, 0);
+    say_counts(f, 10, 0); /* it was asked before */
+    say_confirmed(f);
+    say_message_of_stream(f, 6);
+    expect_given_of(f, 10, 0);
+    f->now_ms += 2000;
+    expect_given_of(f, 10, 0);
+    say_counts(f, 9, 1);
+    expect_given_of(f, 10, 1);
+}
+
+static void a_broker_that_cancels_the_consumer(void **state)
+{
+    fixture *f = *state;
+    static const uint8_t cancel[] = {0, 60, 0, 30, 1, 'c', 0};
+    say(f, AMQP_FRAME_METHOD, cancel, sizeof cancel);
+    expect_lost(f, "the broker cancelled the consumer");
+    source_of(f)->state = RABBITMQ_APART;
+    close(f->broker);
+    connect_to(f, true);
+    say_left(f); /* nobody has asked for that */
+    expect_lost(f, "out of turn");
+}
+
 /* Otherwise a run would use a whole core from then on. */
 static void a_wake_counts_once(void **state)
 {
@@ -524,6 +737,14 @@ int main(void)
         EACH(an_ack_that_cannot_be_sent_is_gone),
         EACH(an_ack_waits_for_room_without_the_lock),
         EACH(a_delivery_is_extended_until_half_of_its_time_is_over),
+        EACH(what_is_not_wanted_is_given_back),
+        EACH(what_comes_after_the_consumer_was_left_is_given_back),
+        EACH(a_queue_is_consumed_again_by_and_by),
+        EACH(messages_that_are_wanted_again_meanwhile_are_not_given_back),
+        EACH(an_ack_for_several_goes_over_what_was_given_back),
+        EACH(a_connection_that_is_lost_without_a_consumer),
+        EACH(a_queue_without_a_consumer_is_no_stream),
+        EACH(a_broker_that_cancels_the_consumer),
         EACH(a_wake_counts_once),
         EACH(a_connection_is_closed_in_order),
         EACH(timestamps_in_seconds_and_in_milliseconds),

@@ -2,10 +2,7 @@
  * that was sent on a connection that breaks may be lost; then the message comes again, and is a duplicate of its entry.
  */
 #include <assert.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include "source/rabbitmq/rabbitmq.h"
 
@@ -36,11 +33,6 @@ static bool collect(rabbitmq_source *r, once_receipt *list, size_t n)
     return settled > 0;
 }
 
-static void cork(const rabbitmq_source *r, int on)
-{
-    (void)setsockopt(r->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on); /* without it, each ack is a packet */
-}
-
 /* With the lock. */
 static int send_acks(rabbitmq_source *r, size_t n)
 {
@@ -48,10 +40,10 @@ static int send_acks(rabbitmq_source *r, size_t n)
     uint64_t tag;
     bool multiple;
     int status = AMQP_STATUS_OK;
-    if (n >= CORK_FROM) cork(r, 1);
+    if (n >= CORK_FROM) once__rabbitmq_cork(r, 1);
     while (status == AMQP_STATUS_OK && once__rabbitmq_tags_next(&r->tags, &at, &tag, &multiple))
         status = amqp_basic_ack(r->connection, ONCE_RABBITMQ_CHANNEL, tag, multiple);
-    if (n >= CORK_FROM) cork(r, 0);
+    if (n >= CORK_FROM) once__rabbitmq_cork(r, 0);
     return status;
 }
 

@@ -1,6 +1,5 @@
 /* A connection: socket, login, and a channel for the queue. Each step has a time limit, and all together. */
 #include <amqp_tcp_socket.h>
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -102,7 +101,6 @@ static int declared(const rabbitmq_source *r, amqp_connection_state_t connection
 int once__rabbitmq_connect(const rabbitmq_source *r, int64_t ms, amqp_connection_state_t *out, rabbitmq_counts *counts,
                            once_error *err)
 {
-    assert(r->prefetch > 0);
     const int64_t until_ms = once__rabbitmq_now_ms(r) + ms;
     amqp_connection_state_t connection = amqp_new_connection();
     if (!connection) return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
@@ -114,9 +112,6 @@ int once__rabbitmq_connect(const rabbitmq_source *r, int64_t ms, amqp_connection
         rc = once__rabbitmq_fail(err, amqp_get_rpc_reply(connection), "cannot open a channel");
     limit_next(r, connection, until_ms);
     if (rc == ONCE_OK) rc = declared(r, connection, counts, err);
-    limit_next(r, connection, until_ms);
-    if (rc == ONCE_OK && !amqp_basic_qos(connection, ONCE_RABBITMQ_CHANNEL, 0, r->prefetch, 0))
-        rc = once__rabbitmq_fail(err, amqp_get_rpc_reply(connection), "cannot set 'prefetch' (%d)", r->prefetch);
     if (rc == ONCE_OK) *out = connection;
     else (void)amqp_destroy_connection(connection);
     return rc;

@@ -5,7 +5,6 @@
  * while the channel may wait for a queue. RabbitMQ itself gives up waiting for a quorum queue after 65 s, and closes
  * the channel then; we wait for longer (join.c says why). */
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 
 #include "source/rabbitmq/rabbitmq.h"
@@ -34,18 +33,11 @@ static void give_up(rabbitmq_source *r)
     once__rabbitmq_note(r, &why);
 }
 
-/* With the lock. The socket takes bytes, so the frame does not wait for the network. */
+/* With the lock. */
 static void ask(rabbitmq_source *r, int64_t now_ms)
 {
-    struct pollfd fd = {.fd = r->fd, .events = POLLOUT};
-    if (poll(&fd, 1, 0) <= 0) return;
     amqp_queue_declare_t question = {.queue = amqp_cstring_bytes(r->queue), .passive = 1};
-    const int status = amqp_send_method(r->connection, ONCE_RABBITMQ_CHANNEL, AMQP_QUEUE_DECLARE_METHOD, &question);
-    r->question.asked_ms = now_ms;
-    if (status == AMQP_STATUS_OK) return;
-    once_error why;
-    (void)once__rabbitmq_broke(&why, status, "the connection of queue '%s' broke", r->queue);
-    once__rabbitmq_note(r, &why);
+    if (once__rabbitmq_send(r, AMQP_QUEUE_DECLARE_METHOD, &question)) r->question.asked_ms = now_ms;
 }
 
 void once__rabbitmq_count(rabbitmq_source *r)
@@ -57,14 +49,19 @@ void once__rabbitmq_count(rabbitmq_source *r)
     pthread_mutex_unlock(&r->lock);
 }
 
+/* Without a consumer there may be none at all; then only a queue that has messages shows that it was counted. */
 void once__rabbitmq_counted(rabbitmq_source *r, rabbitmq_counts counts)
 {
+    const bool consumes = r->consumer.state == RABBITMQ_CONSUMES;
+    const bool known = counts.consumers || (!consumes && counts.ready);
     r->question.next_ms = once__rabbitmq_now_ms(r) + EVERY_MS;
     r->question.asked_ms = 0;
-    r->question.answered = true;
-    r->question.counts = counts;
+    if (consumes) {
+        r->question.answered = true;
+        r->question.counts = counts;
+    }
     atomic_store(&r->here, (int64_t)r->tags.open);
-    atomic_store(&r->ready, counts.consumers ? (int64_t)counts.ready : -1);
+    atomic_store(&r->ready, known ? (int64_t)counts.ready : -1);
 }
 
 int64_t once__rabbitmq_lag(once_source *source, uint32_t stream)

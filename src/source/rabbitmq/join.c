@@ -10,7 +10,6 @@
 
 #define CLOSE_MS 2000
 #define JOIN_MS 10000    /* a run that stops waits for it */
-#define CONFIRM_MS 5000  /* of that, for the broker to confirm the consumer */
 #define PAUSE_MIN_MS 100 /* after a connection that failed */
 #define PAUSE_MAX_MS 5000
 #define PAUSE_LOST_MS 1000 /* the longest after one that did not last */
@@ -53,7 +52,8 @@ static void begin(rabbitmq_source *r, amqp_connection_state_t connection)
     pthread_mutex_unlock(&r->lock);
     r->joined_ms = once__rabbitmq_now_ms(r);
     r->question = (rabbitmq_question){0};
-    r->offset_seen = r->confirmed = false;
+    r->consumer = (rabbitmq_consumer){0};
+    r->offset_seen = false;
 }
 
 /* Ends the use of the connection, and returns why it was broken. */
@@ -76,30 +76,17 @@ static once_error end(rabbitmq_source *r, bool *ours, size_t *open)
     return why;
 }
 
-/* Without `exclusive`, so that workers share the queue. */
-static void send_request(rabbitmq_source *r)
-{
-    amqp_basic_consume_t request = {.queue = amqp_cstring_bytes(r->queue)};
-    pthread_mutex_lock(&r->lock);
-    const int status = amqp_send_method(r->connection, ONCE_RABBITMQ_CHANNEL, AMQP_BASIC_CONSUME_METHOD, &request);
-    if (status != AMQP_STATUS_OK) {
-        once_error why;
-        (void)once__rabbitmq_broke(&why, status, "cannot consume queue '%s'", r->queue);
-        once__rabbitmq_note(r, &why);
-    }
-    pthread_mutex_unlock(&r->lock);
-}
-
-/* Becomes a consumer. It is one when the broker confirms that.
+/* Becomes a consumer, if messages are wanted. It is one when the broker confirms that.
  *
  * A quorum queue without a majority of its nodes confirms nothing, but keeps the request, and carries it out when it
  * can. If we were gone then, it would deliver to a consumer that is not there, and count that as a delivery of these
  * messages, for each request: at its delivery limit they would be lost. So a request is not given up soon. */
-static int consume(rabbitmq_source *r, once_error *err)
+static int consume(rabbitmq_source *r, bool wanted, once_error *err)
 {
-    const int64_t until_ms = once__rabbitmq_now_ms(r) + CONFIRM_MS;
-    send_request(r);
-    for (int64_t left_ms = CONFIRM_MS; left_ms > 0 && !r->confirmed && !once__rabbitmq_is_broken(r);) {
+    const int64_t until_ms = once__rabbitmq_now_ms(r) + ONCE_RABBITMQ_CONFIRM_MS;
+    int64_t left_ms = ONCE_RABBITMQ_CONFIRM_MS;
+    if (wanted) once__rabbitmq_consume(r, r->prefetch);
+    while (left_ms > 0 && r->consumer.state == RABBITMQ_ASKED && !once__rabbitmq_is_broken(r)) {
         (void)once__rabbitmq_wait(r, left_ms);
         once__rabbitmq_receive(r);
         left_ms = until_ms - once__rabbitmq_now_ms(r);
@@ -116,7 +103,7 @@ static int try_join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
 {
     amqp_connection_state_t connection;
     rabbitmq_counts counts;
-    int rc = once__rabbitmq_connect(r, JOIN_MS - CONFIRM_MS, &connection, &counts, err);
+    int rc = once__rabbitmq_connect(r, JOIN_MS - ONCE_RABBITMQ_CONFIRM_MS, &connection, &counts, err);
     if (rc != ONCE_OK) return rc;
     rc = once__rabbitmq_ask_hold(r, err);
     if (rc == ONCE_OK && !report(fetch, ONCE_STREAM_ASSIGNED, expires_ms(r))) rc = once_no_memory(err, "for a batch");
@@ -125,7 +112,7 @@ static int try_join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
         return rc;
     }
     begin(r, connection);
-    rc = consume(r, err);
+    rc = consume(r, fetch->max > 0, err);
     if (rc != ONCE_OK) {
         fetch->n_news = 0;
         return rc;
@@ -133,11 +120,6 @@ static int try_join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
     pthread_mutex_lock(&r->lock);
     r->state = RABBITMQ_OURS;
     pthread_mutex_unlock(&r->lock);
-    if (!r->confirmed)
-        once_log(ONCE_LOG_WARN, "rabbitmq_not_confirmed",
-                 "the broker does not confirm that queue '%s' is consumed: a quorum queue cannot while a majority of "
-                 "its nodes is missing; it is waited for",
-                 r->queue);
     return ONCE_OK;
 }
 
@@ -167,7 +149,7 @@ int once__rabbitmq_join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
 static void pause_after_loss(rabbitmq_source *r)
 {
     r->apart.status = ONCE_OK;
-    if (!r->confirmed) { /* each request may count as a delivery later (consume) */
+    if (r->consumer.state == RABBITMQ_ASKED) { /* each request may count as a delivery later (consume) */
         if (r->pause_ms < PAUSE_MAX_MS) r->pause_ms = PAUSE_MAX_MS;
         pause_tries(r, PAUSE_NOT_CONFIRMED_MS);
     } else if (once__rabbitmq_now_ms(r) - r->joined_ms < PAUSE_MAX_MS) {

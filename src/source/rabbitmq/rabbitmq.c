@@ -106,11 +106,11 @@ bool once__rabbitmq_is_broken(rabbitmq_source *r)
     return broken;
 }
 
-/* The broker sends no more than `prefetch` without an ack. */
+/* The broker sends a consumer no more than it may have without an ack. */
 static bool can_come(rabbitmq_source *r)
 {
     pthread_mutex_lock(&r->lock);
-    const bool more = !r->broken && r->tags.open < r->prefetch;
+    const bool more = !r->broken && r->tags.open < r->consumer.most;
     pthread_mutex_unlock(&r->lock);
     return more;
 }
@@ -186,6 +186,7 @@ static int rabbitmq_fetch(once_source *source, once_fetch *fetch, once_error *er
     }
     once__rabbitmq_receive(r);
     once__rabbitmq_count(r);
+    if (!fetch->rest) once__rabbitmq_tend(r, may_give ? fetch->max : 0);
     if (may_wait && !(may_give && r->n_waiting > 0 && can_give(r)) && !once__rabbitmq_is_broken(r) &&
         once__rabbitmq_wait(r, IDLE_MS))
         once__rabbitmq_receive(r);

@@ -14,7 +14,7 @@
  * network with the lock: fetch polls the socket first and then takes the frames that are there (receive.c), ack polls
  * until the socket takes bytes and then sends its frames (ack.c). Every frame is taken from the socket as it comes,
  * also while the machine wants no message: a broker closes a connection that does not read. What is not wanted yet
- * waits in `waiting`, which `prefetch` bounds.
+ * waits in `waiting`, which `prefetch` bounds; what is not wanted for long is given back (consumer.c).
  *
  * Deliveries: a tag of AMQP counts from 1 in each channel. A delivery's number is `before` + the tag, so it is not used
  * again by a later connection.
@@ -33,7 +33,8 @@
 #include "source/source.h"
 
 #define ONCE_RABBITMQ_CHANNEL 1
-#define ONCE_RABBITMQ_ANSWER_MS 5000 /* how long connecting, logging in, and each question may take */
+#define ONCE_RABBITMQ_ANSWER_MS 5000  /* how long connecting, logging in, and each question may take */
+#define ONCE_RABBITMQ_CONFIRM_MS 5000 /* a broker that can confirms a consumer in less time */
 
 typedef enum rabbitmq_state { RABBITMQ_APART, RABBITMQ_OURS, RABBITMQ_LOST, RABBITMQ_OVER } rabbitmq_state;
 
@@ -60,12 +61,29 @@ typedef struct rabbitmq_counts {
     uint32_t ready, consumers;
 } rabbitmq_counts;
 
+typedef enum rabbitmq_consumer_state {
+    RABBITMQ_NO_CONSUMER,
+    RABBITMQ_ASKED, /* for one, and the broker has not confirmed it */
+    RABBITMQ_CONSUMES,
+    RABBITMQ_LEAVES /* the broker has not confirmed that it is left */
+} rabbitmq_consumer_state;
+
+/* The consumer of the channel (consumer.c). */
+typedef struct rabbitmq_consumer {
+    rabbitmq_consumer_state state;
+    unsigned number;  /* of the last one, in this connection */
+    size_t most;      /* messages that it may have and not ack; without one: that the next one may have at least */
+    size_t came;      /* messages since it was asked for */
+    int64_t asked_ms; /* when that was */
+    bool warned;      /* that it is not confirmed */
+} rabbitmq_consumer;
+
 /* How many messages there are: asked again and again in the channel of the consumer (count.c). */
 typedef struct rabbitmq_question {
     int64_t next_ms;        /* when it is asked again */
     int64_t asked_ms;       /* when it was asked; 0: it is answered */
     int64_t heard_ms;       /* when something came in the channel */
-    bool answered;          /* there was an answer, and the last one is ... */
+    bool answered;          /* there was an answer while we were a consumer, and the last one of these is ... */
     rabbitmq_counts counts; /* no consumer, while we are one: it is a stream, or a quorum queue without a leader */
 } rabbitmq_question;
 
@@ -92,7 +110,7 @@ typedef struct rabbitmq_source {
 
     /* Connections (join.c). */
     int64_t joined_ms;          /* when the last one was made */
-    bool confirmed;             /* the broker has confirmed its consumer */
+    rabbitmq_consumer consumer; /* of the present one */
     int64_t pause_ms, again_ms; /* none is tried before */
     once_error apart;           /* why the last try failed: fetches fail until the next one. ONCE_OK: it did not */
     once_error ended;           /* its status is not ONCE_OK: nothing is fetched any more */
@@ -133,6 +151,14 @@ int once__rabbitmq_lose(rabbitmq_source *r, once_fetch *fetch, once_error *err);
 /* rabbitmq.c. Until a frame comes, wake is called, or the time is over. True: it was a frame alone. */
 bool once__rabbitmq_wait(rabbitmq_source *r, int64_t ms);
 bool once__rabbitmq_is_broken(rabbitmq_source *r);
+/* consumer.c. Sends a method without waiting for an answer. False: the socket takes no bytes, or it is broken. With the
+ * lock. */
+bool once__rabbitmq_send(rabbitmq_source *r, amqp_method_number_t method, void *decoded);
+void once__rabbitmq_cork(const rabbitmq_source *r, int on); /* what is sent goes out together. With the lock */
+/* Asks to be a consumer, for as many messages as are wanted, at least. */
+void once__rabbitmq_consume(rabbitmq_source *r, size_t wanted);
+/* Leaves, consumes again, gives back: what is due. `wanted`: messages that could be handed out now. */
+void once__rabbitmq_tend(rabbitmq_source *r, size_t wanted);
 /* count.c: asks how many messages there are, if it is time to, without waiting. If no answer comes, the connection is
  * given up, unless it would take back messages from handlers. */
 void once__rabbitmq_count(rabbitmq_source *r);

@@ -57,6 +57,7 @@ static bool finish(rabbitmq_source *r)
     *r->waiting_end = m;
     r->waiting_end = &m->next;
     r->n_waiting++;
+    r->consumer.came++;
     r->part = NULL;
     r->deliver = NULL;
     r->in_message = false;
@@ -139,20 +140,35 @@ static bool on_close(rabbitmq_source *r, uint16_t code, amqp_bytes_t text, const
 
 static bool on_counts(rabbitmq_source *r, const amqp_queue_declare_ok_t *ok)
 {
-    const bool first = !r->question.answered;
+    const bool before = r->question.answered;
     once__rabbitmq_counted(r, (rabbitmq_counts){.ready = ok->message_count, .consumers = ok->consumer_count});
-    return !first || !r->offset_seen || is_queue(r);
+    return before || !r->question.answered || !r->offset_seen || is_queue(r);
+}
+
+static bool on_consumes(rabbitmq_source *r)
+{
+    if (r->consumer.state != RABBITMQ_ASKED) return fail(r, ONCE_E_UNAVAILABLE, OUT_OF_TURN);
+    r->consumer.state = RABBITMQ_CONSUMES;
+    if (r->consumer.number == 1)
+        once_log(ONCE_LOG_INFO, "rabbitmq_connected", "consumes queue '%s' at '%s:%d'", r->queue,
+                 r->address.url.host.data, r->address.url.port);
+    return true;
+}
+
+/* Every message of the consumer came before. */
+static bool on_left(rabbitmq_source *r)
+{
+    if (r->consumer.state != RABBITMQ_LEAVES) return fail(r, ONCE_E_UNAVAILABLE, OUT_OF_TURN);
+    r->consumer.state = RABBITMQ_NO_CONSUMER;
+    return true;
 }
 
 static bool on_method(rabbitmq_source *r, const amqp_method_t *m)
 {
     switch (m->id) {
     case AMQP_BASIC_DELIVER_METHOD: return on_deliver(r, m->decoded);
-    case AMQP_BASIC_CONSUME_OK_METHOD:
-        r->confirmed = true;
-        once_log(ONCE_LOG_INFO, "rabbitmq_connected", "consumes queue '%s' at '%s:%d'", r->queue,
-                 r->address.url.host.data, r->address.url.port);
-        return true;
+    case AMQP_BASIC_CONSUME_OK_METHOD: return on_consumes(r);
+    case AMQP_BASIC_CANCEL_OK_METHOD: return on_left(r);
     case AMQP_QUEUE_DECLARE_OK_METHOD: return on_counts(r, m->decoded);
     case AMQP_BASIC_CANCEL_METHOD:
         return fail(r, ONCE_E_UNAVAILABLE,

@@ -82,6 +82,15 @@ bool once__rabbitmq_tags_next(rabbitmq_tags *tags, size_t *at, uint64_t *tag, bo
     return false;
 }
 
+void once__rabbitmq_tags_drop(rabbitmq_tags *tags, uint64_t tag)
+{
+    rabbitmq_tag *at = once__rabbitmq_tags_find(tags, tag);
+    assert(at && at->state == RABBITMQ_TAG_OPEN && tags->open > 0);
+    at->state = RABBITMQ_TAG_ACKED;
+    tags->open--;
+    while (tags->first < tags->n && tags->list[tags->first].state == RABBITMQ_TAG_ACKED) tags->first++;
+}
+
 void once__rabbitmq_tags_clear(rabbitmq_tags *tags) { tags->first = tags->n = tags->open = 0; }
 
 void once__rabbitmq_tags_free(rabbitmq_tags *tags)

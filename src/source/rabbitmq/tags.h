@@ -14,7 +14,7 @@
 typedef enum rabbitmq_tag_state {
     RABBITMQ_TAG_OPEN,
     RABBITMQ_TAG_SETTLED, /* its ack is to be sent */
-    RABBITMQ_TAG_ACKED
+    RABBITMQ_TAG_ACKED    /* or given back */
 } rabbitmq_tag_state;
 
 typedef struct rabbitmq_tag {
@@ -37,6 +37,9 @@ rabbitmq_tag *once__rabbitmq_tags_find(rabbitmq_tags *tags, uint64_t tag);
 
 /* The next ack to send for those that are settled; false: there is none. Begin with *at = 0. */
 bool once__rabbitmq_tags_next(rabbitmq_tags *tags, size_t *at, uint64_t *tag, bool *multiple);
+
+/* It is open, and was given back: it needs no ack. */
+void once__rabbitmq_tags_drop(rabbitmq_tags *tags, uint64_t tag);
 
 void once__rabbitmq_tags_clear(rabbitmq_tags *tags);
 void once__rabbitmq_tags_free(rabbitmq_tags *tags);

@@ -3,6 +3,10 @@
  *
  * Nothing below src/runtime and cli/ reads a clock, a random device or a file except through an environment.
  *
+ * Which clock: others count on while this system is suspended. So what they count (a lease, the visibility of a
+ * delivery, the timeout of a broker, how long a server keeps a connection) is compared with `boot_ms`. What this system
+ * does itself (how long a command or a statement runs, how long a file has not grown) is measured with `mono_ns`.
+ *
  * Thread rule: the real environment may be used from every thread. */
 #ifndef ONCE_BASE_ENV_H
 #define ONCE_BASE_ENV_H
@@ -27,9 +31,9 @@ struct once_env {
     void *self;
 
     int64_t (*wall_ms)(void *self);  /* UTC; may jump either way */
-    int64_t (*boot_ms)(void *self);  /* since the boot, sleep included; never jumps, the same for all processes */
+    int64_t (*boot_ms)(void *self);  /* since the boot, suspended or not; never jumps, the same for all processes */
     uint64_t (*boot_id)(void *self); /* another one after a reboot */
-    int64_t (*mono_ns)(void *self);  /* for measuring only */
+    int64_t (*mono_ns)(void *self);  /* stands still while the system is suspended */
     void (*random)(void *self, void *out, size_t len); /* unpredictable; cannot fail */
     void (*sleep_ms)(void *self, int64_t ms);
 

@@ -51,7 +51,7 @@ struct once_effect_driver {
 };
 
 const once_runner_options *once_runner_options_of(const once_runner *runner);
-int64_t once_runner_now_ms(const once_runner *runner); /* monotonic */
+int64_t once_runner_now_ms(const once_runner *runner); /* stands still while the system is suspended, as commands do */
 
 /* Gives the item back, with its fields set; once_runner_wait returns it. */
 void once_runner_finished(once_runner *runner, once_item *item);

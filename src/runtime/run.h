@@ -134,7 +134,8 @@ once_run *once__run_new(once_pipeline *pipeline);
  * fork, and this process can free nothing of it. */
 bool once__run_release(once_run *run);
 
-static inline int64_t once__run_now_ms(const once_run *r) { return once_env_mono_ns(r->pipeline->env) / 1000000; }
+/* The machine's clock: leases and deliveries end while this system is suspended. */
+static inline int64_t once__run_now_ms(const once_run *r) { return once_env_boot_ms(r->pipeline->env); }
 
 /* run_threads.c: starts the threads, and returns when the machine has ended and all are joined. */
 int once__run_threads(once_run *run, once_error *err);

@@ -191,12 +191,12 @@ static void pass(void *world, int64_t ms)
 
 /* --- what only SQS has --- */
 
-static int64_t ahead_ns; /* of the clock of `later` */
+static int64_t ahead_ms; /* of the clock of `later` */
 
-static int64_t later_ns(void *self)
+static int64_t later_ms(void *self)
 {
     (void)self;
-    return once_env_mono_ns(once_env_real()) + ahead_ns;
+    return once_env_boot_ms(once_env_real()) + ahead_ms;
 }
 
 typedef struct consumer {
@@ -215,7 +215,7 @@ static consumer *begin(bool fifo)
     assert_non_null(c);
     c->w = make(&driver);
     c->env = *once_env_real();
-    c->env.mono_ns = later_ns;
+    c->env.boot_ms = later_ms;
     assert_int_equal(once_source_open(&c->w->spec, &c->env, ONCE_OPEN_RUN, (once_cancel){0}, &c->source, &c->err),
                      ONCE_OK);
     return c;
@@ -227,7 +227,7 @@ static void end(consumer *c)
     once_arena_release(&c->batch.arena);
     unmake(c->w);
     free(c);
-    ahead_ns = 0;
+    ahead_ms = 0;
 }
 
 /* Until something comes, or for a second. */
@@ -253,15 +253,15 @@ static once_receipt_answer ask(consumer *c, bool ack, uint64_t delivery)
 static void near_the_end_of_twelve_hours_an_extension_is_the_last(void **state)
 {
     (void)state;
-    const int64_t hour_ns = INT64_C(3600) * 1000000000, second_ns = 1000000000;
+    const int64_t hour_ms = 3600000, second_ms = 1000;
     consumer *c = begin(false);
     put(c->w, 0, ONCE_BYTES("{}"), (once_bytes){0});
     assert_int_equal(fetch(c, 1), 1);
     const uint64_t delivery = c->batch.items[0].delivery;
     assert_int_equal(ask(c, false, delivery), ONCE_RECEIPT_DONE);
-    ahead_ns = 12 * hour_ns - 75 * second_ns;
+    ahead_ms = 12 * hour_ms - 75 * second_ms;
     assert_int_equal(ask(c, false, delivery), ONCE_RECEIPT_DONE);
-    ahead_ns = 12 * hour_ns - 62 * second_ns;
+    ahead_ms = 12 * hour_ms - 62 * second_ms;
     assert_int_equal(ask(c, false, delivery), ONCE_RECEIPT_LAST);
     assert_int_equal(ask(c, true, delivery), ONCE_RECEIPT_DONE);
     end(c);
@@ -349,7 +349,7 @@ static void what_was_not_extended_in_time_is_not_handed_out(void **state)
     c->w->spec.source.named = true;
     put(c->w, 0, ONCE_BYTES("{}"), (once_bytes){0});
     receive_only(c);
-    ahead_ns = VISIBILITY_MS * INT64_C(600000);
+    ahead_ms = VISIBILITY_MS * 6 / 10;
     size_t n = 0;
     for (int64_t until_ms = src_real_ms() + 4 * VISIBILITY_MS; n == 0 && src_real_ms() < until_ms;) n = fetch(c, 10);
     assert_int_equal(n, 1);
@@ -379,10 +379,10 @@ static void what_is_behind_a_lost_message_of_its_group_waits_for_it(void **state
     send_to(c->w, "g", ONCE_BYTES("1"), (once_bytes){0});
     send_to(c->w, "g", ONCE_BYTES("2"), (once_bytes){0});
     receive_only(c);
-    const int64_t stopped_ns = once_env_mono_ns(once_env_real());
+    const int64_t stopped_ms = once_env_boot_ms(once_env_real());
     once_env_sleep_ms(once_env_real(), VISIBILITY_MS + 100);
     take_elsewhere(c->w, "1");
-    ahead_ns = stopped_ns + VISIBILITY_MS / 3 * INT64_C(1000000) - once_env_mono_ns(once_env_real());
+    ahead_ms = stopped_ms + VISIBILITY_MS / 3 - once_env_boot_ms(once_env_real());
     beat(c);
     size_t n = 0;
     for (int64_t until_ms = src_real_ms() + 4 * VISIBILITY_MS; n == 0 && src_real_ms() < until_ms;) n = fetch(c, 10);

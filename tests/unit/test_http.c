@@ -65,9 +65,14 @@ static int tear_down(void **state)
     return 0;
 }
 
+static int64_t asleep_ms; /* for so long the system was suspended */
+
+static int64_t boot_ms(void *self) { return once_env_real()->boot_ms(self) + asleep_ms; }
+
 /* Reads a handler; '@' stands for the server. */
 static int try_open(fixture *f, const char *http)
 {
+    static once_env env;
     char text[4000], address[40];
     size_t len = (size_t)snprintf(text, sizeof text,
                                   "consumer: payments\nstore: memory\nsource: {file: {path: m.ndjson}}\n"
@@ -78,7 +83,9 @@ static int try_open(fixture *f, const char *http)
                                 *http == '@' ? address : http);
     const int rc = once_config_parse("p.yaml", bytes(text), &f->arena, NULL, NULL, &f->spec, &f->err);
     if (rc != ONCE_OK) return rc;
-    const once_runner_options options = {.spec = f->spec, .env = once_env_real()};
+    env = *once_env_real();
+    env.boot_ms = boot_ms;
+    const once_runner_options options = {.spec = f->spec, .env = &env};
     return once_runner_open(&options, &f->runner, &f->err);
 }
 
@@ -991,6 +998,18 @@ static void a_connection_that_was_idle_is_not_used_again(void **state)
     assert_int_equal(test_http_connections(&f->server), 2);
 }
 
+/* The server has long closed it, which a request would tell only when its outcome is unknown. */
+static void a_connection_from_before_a_suspend_is_not_used_again(void **state)
+{
+    fixture *f = *state;
+    open_handler(f, "{post: \"http://@/\"}");
+    says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+    asleep_ms = 3600000;
+    says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+    asleep_ms = 0;
+    assert_int_equal(test_http_connections(&f->server), 2);
+}
+
 /* A name of 127.0.0.1. libcurl knows localhost without asking; most hosts have their own name in a file. */
 static const char *name_of_this_host(char name[100])
 {
@@ -1470,6 +1489,7 @@ int main(void)
         TEST(f81_two_lengths_are_no_answer),
         TEST(a_connection_leads_to_one_origin),
         TEST(a_connection_that_was_idle_is_not_used_again),
+        TEST(a_connection_from_before_a_suspend_is_not_used_again),
         TEST(hosts_have_names),
         TEST(without_a_descriptor_nothing_is_blamed),
         TEST(a_call_that_stalls_holds_up_no_other),

@@ -32,7 +32,7 @@ typedef struct fixture {
     once_error err;
 } fixture;
 
-static int64_t mono_ns(void *self) { return ((fixture *)self)->now_ms * 1000000; }
+static int64_t boot_ms(void *self) { return ((fixture *)self)->now_ms; }
 
 static rabbitmq_source *source_of(const fixture *f) { return once__rabbitmq(f->source); }
 
@@ -61,7 +61,7 @@ static int set_up(void **state)
     assert_non_null(f);
     f->env = *once_env_real();
     f->env.self = f;
-    f->env.mono_ns = mono_ns;
+    f->env.boot_ms = boot_ms;
     f->now_ms = 1000000;
     f->own = (once_rabbitmq_spec){.url = {.name = ONCE_BYTES("url"), .value = ONCE_BYTES("amqp://localhost:1")},
                                   .queue = ONCE_BYTES("q"),

@@ -38,15 +38,15 @@ typedef struct fixture {
     atomic_int stuck; /* calls that wait until they may go on */
     atomic_bool go_on;
     once_env env; /* the real one, whose clock the test can move */
-    _Atomic int64_t later_ns;
+    _Atomic int64_t later_ms;
     FILE *log;
     char said[20000];
 } fixture;
 
-static int64_t mono_ns(void *self)
+static int64_t boot_ms(void *self)
 {
     fixture *f = self;
-    return once_env_real()->mono_ns(NULL) + atomic_load(&f->later_ns);
+    return once_env_real()->boot_ms(NULL) + atomic_load(&f->later_ms);
 }
 
 static int setup(void **state)
@@ -59,7 +59,7 @@ static int setup(void **state)
     assert_null(once_env_real()->self); /* the other functions do without it */
     f->env = *once_env_real();
     f->env.self = f;
-    f->env.mono_ns = mono_ns;
+    f->env.boot_ms = boot_ms;
     f->log = tmpfile();
     assert_non_null(f->log);
     assert_true(once_log_open_fd(fileno(f->log), ONCE_LOG_LOGFMT, ONCE_LOG_INFO));
@@ -355,7 +355,7 @@ static void streams_are_shown_and_logged_by_name(void **state)
     assert_int_equal(now.streams_paused, 1);
     UNTIL(has_said(f, "stream_assigned", "'t-0'") && has_said(f, "stream_assigned", "'t-1'"));
     assert_false(has_said(f, "stream_stuck", ""));
-    atomic_store(&f->later_ns, INT64_C(61000000000));
+    atomic_store(&f->later_ms, 61000);
     UNTIL(has_said(f, "stream_stuck", "'t-0' has been paused for"));
     atomic_store(&f->go_on, true);
     UNTIL(has_said(f, "stream_goes_on", "") && atomic_load(&f->calls) == MANY + FEW);

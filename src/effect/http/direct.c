@@ -67,9 +67,15 @@ void once__http_direct_close(http_call *call)
     call->fd = -1;
 }
 
+/* The server counts on while this system is suspended. */
+static int64_t clock_ms(const http_call *call)
+{
+    return once_env_boot_ms(once_runner_options_of(call->driver->driver.runner)->env);
+}
+
 static bool is_fresh(const http_call *call)
 {
-    const int64_t idle_ms = once_runner_now_ms(call->driver->driver.runner) - call->idle_since_ms;
+    const int64_t idle_ms = clock_ms(call) - call->idle_since_ms;
     return idle_ms / 1000 <= call->driver->http->idle_ms / 1000;
 }
 
@@ -186,7 +192,7 @@ bool once__http_direct_cut(const http_call *call) { return call->sent < call->ou
 void once__http_direct_leave(http_call *call)
 {
     const bool whole = call->reply.state == HTTP_REPLY_WHOLE && !once__http_direct_cut(call);
-    call->idle_since_ms = once_runner_now_ms(call->driver->driver.runner);
+    call->idle_since_ms = clock_ms(call);
     if (!whole || !call->reply.keeps || call->rest.len) once__http_direct_close(call);
 }
 

@@ -156,7 +156,8 @@ typedef struct kafka_news {
 /* settings.c: clients as the pipeline file says. */
 int once__kafka_make_clients(kafka_source *k, once_error *err);
 /* The time in ns of the environment's clock that only moves forward. */
-static inline int64_t once__kafka_now_ns(const kafka_source *k) { return once_env_mono_ns(k->base.env); }
+/* The group goes on while this system is suspended. */
+static inline int64_t once__kafka_now_ns(const kafka_source *k) { return once_env_boot_ms(k->base.env) * 1000000; }
 
 /* partitions.c */
 kafka_topic *once__kafka_topic(kafka_source *k, const char *name); /* NULL: out of memory */

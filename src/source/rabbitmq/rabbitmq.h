@@ -130,10 +130,8 @@ typedef struct rabbitmq_source {
 } rabbitmq_source;
 
 static inline rabbitmq_source *once__rabbitmq(once_source *source) { return (rabbitmq_source *)source; }
-static inline int64_t once__rabbitmq_now_ms(const rabbitmq_source *r)
-{
-    return once_env_mono_ns(r->base.env) / 1000000;
-}
+/* The broker counts on while this system is suspended. */
+static inline int64_t once__rabbitmq_now_ms(const rabbitmq_source *r) { return once_env_boot_ms(r->base.env); }
 
 /* address.c: reads the references. */
 int once__rabbitmq_address(rabbitmq_source *r, once_error *err);

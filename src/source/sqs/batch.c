@@ -198,7 +198,7 @@ int once__sqs_do(sqs_batcher *batcher, sqs_deed deed, once_receipt *list, size_t
         }
         if (once__sqs_now_ns(b.q) < until_ns || !is_out(batcher)) continue;
         for (size_t i = 0; i < ONCE_SQS_BATCHES; i++) once__sqs_cancel(&batcher->client, &batcher->calls[i]);
-        batcher->client.broken_ns = once__sqs_now_ns(b.q);
+        batcher->client.broken_ns = once__sqs_curl_ns(b.q);
         fail(&b, ONCE_E_UNAVAILABLE, "SQS did not answer in time");
     }
     if (no_queue) lose_all(&b);

@@ -139,7 +139,7 @@ static bool set_headers(sqs_call *call, const char *const *headers)
 static CURLcode avoid_broken(const sqs_client *client, CURL *easy)
 {
     if (!client->broken_ns) return CURLE_OK;
-    const long since_s = (long)((once__sqs_now_ns(client->q) - client->broken_ns) / INT64_C(1000000000));
+    const long since_s = (long)((once__sqs_curl_ns(client->q) - client->broken_ns) / INT64_C(1000000000));
     const bool now = since_s < 2;
     const CURLcode rc = curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, now ? 1L : 0L);
     return rc == CURLE_OK ? curl_easy_setopt(easy, CURLOPT_MAXLIFETIME_CONN, now ? 0L : since_s - 1) : rc;
@@ -211,7 +211,7 @@ static void read_end(sqs_client *client, sqs_call *call, CURLcode result)
         return;
     }
     call->fault = SQS_NO_ANSWER;
-    if (result == CURLE_OPERATION_TIMEDOUT) client->broken_ns = once__sqs_now_ns(client->q);
+    if (result == CURLE_OPERATION_TIMEDOUT) client->broken_ns = once__sqs_curl_ns(client->q);
     (void)once_fail(&call->error, is_about_certificate(result) ? ONCE_E_DENIED : ONCE_E_UNAVAILABLE,
                     "%s: no answer from '%s': %s", call->action, client->q->server,
                     call->too_large ? "it is too large, or memory is out" : curl_easy_strerror(result));

@@ -246,7 +246,9 @@ struct sqs_source {
 };
 
 static inline sqs_source *once__sqs(once_source *source) { return (sqs_source *)source; }
-static inline int64_t once__sqs_now_ns(const sqs_source *q) { return once_env_mono_ns(q->base.env); }
+/* SQS counts on while this system is suspended; libcurl, which counts the age of its connections, does not. */
+static inline int64_t once__sqs_now_ns(const sqs_source *q) { return once_env_boot_ms(q->base.env) * 1000000; }
+static inline int64_t once__sqs_curl_ns(const sqs_source *q) { return once_env_mono_ns(q->base.env); }
 
 /* Nobody needs the answer that the thread of fetch, or open, waits for: the run is stopped. */
 bool once__sqs_gives_up(sqs_source *q);

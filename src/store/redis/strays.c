@@ -184,20 +184,21 @@ static int find_stray(once_redis *r, const looking *about, once_redis_node *out,
 /* A handle that is always busy sees keys move. One that was idle for so long may have missed a whole move. */
 enum { UNSEEN_MS = 50 };
 
-static int64_t mono_ms(const once_redis *r)
+/* Keys move while this system is suspended. */
+static int64_t clock_ms(const once_redis *r)
 {
-    return once_env_mono_ns(once__redis_test_clock(r) ? once_env_real() : r->storage.store.env) / 1000000;
+    return once_env_boot_ms(once__redis_test_clock(r) ? once_env_real() : r->storage.store.env);
 }
 
 void once__redis_was_asked(once_redis *r)
 {
-    if (once__redis_clustered(r->link)) r->asked_ms = mono_ms(r);
+    if (once__redis_clustered(r->link)) r->asked_ms = clock_ms(r);
 }
 
 bool once__redis_may_be_astray(const once_redis *r)
 {
     if (!once__redis_clustered(r->link)) return false;
-    return mono_ms(r) - r->asked_ms >= UNSEEN_MS || !once__redis_same(r->link, r->looked_at) ||
+    return clock_ms(r) - r->asked_ms >= UNSEEN_MS || !once__redis_same(r->link, r->looked_at) ||
            once__redis_saw_move(r->link);
 }
 

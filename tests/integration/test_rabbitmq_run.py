@@ -299,13 +299,19 @@ def test_a_stream_is_refused_at_once_where_it_can_be_asked(tmp_path, client):
     assert ended.status == 2 and f"queue '{queue}' is a stream, from which an ack removes nothing" in ended.err, ended
 
 
-def test_a_shorter_timeout_of_the_queue_is_found(tmp_path, client):
-    """One message is in flight, the others wait for it: half of the queue's time later the store has them."""
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_shorter_timeout_of_the_queue_is_found(tmp_path, client, when):
+    """One message is in flight, the others wait for it: half of the queue's time later the store has them. Also if the queue has that limit only when it is
+    consumed again."""
     queue = rabbitmq.new_name()
-    client.declare(queue, {"x-consumer-timeout": 2000})
+    client.declare(queue, {"x-consumer-timeout": 2000} if when == "before" else {})
     p = RabbitPipeline(tmp_path, client, queue, slow_config(tmp_path, "workers: 1\n"), more=f'management: "{client.management}"')
-    client.publish(queue, *[{"id": f"s{n}", "type": "slow"} for n in range(5)])
-    with p.start() as running:
+    with p.start("--log-level", "info") as running:
+        if when == "meanwhile":
+            p.wait(running, lambda: "event=rabbitmq_connected" in p.said(running), what="it consumes")
+            client.delete(queue)
+            client.declare(queue, {"x-consumer-timeout": 2000})
+        client.publish(queue, *[{"id": f"s{n}", "type": "slow"} for n in range(5)])
         p.wait(running, lambda: p.has_table("once_entry") and p.value("SELECT count(*) FROM once_entry") == 5, what="the store has all")
         p.wait(running, lambda: p.unacked() == 1, what="all that wait are acked")
         p.kill(running)

@@ -208,9 +208,9 @@ int once__rabbitmq_ask_hold(rabbitmq_source *r, once_error *err)
         return ONCE_OK;
     }
     if (is_stream(&queue)) return refuse_stream(r, err);
+    const int64_t written_ms = r->rabbitmq->consumer_timeout_ms, queue_ms = queue.consumer_timeout_ms;
     pthread_mutex_lock(&r->lock);
-    const bool shorter = queue.consumer_timeout_ms > 0 && queue.consumer_timeout_ms < r->hold_ms;
-    if (shorter && r->hold_ms != ONCE_FOREVER) r->hold_ms = queue.consumer_timeout_ms;
+    r->hold_ms = written_ms != ONCE_FOREVER && queue_ms > 0 && queue_ms < written_ms ? queue_ms : written_ms;
     pthread_mutex_unlock(&r->lock);
     return ONCE_OK;
 }

@@ -170,6 +170,7 @@ int once__rabbitmq_lose(rabbitmq_source *r, once_fetch *fetch, once_error *err)
     const once_error why = end(r, &ours, &open);
     if (!ours) fetch->n_news = 0;                                          /* it was released meanwhile */
     if (once_status_class(why.status) == ONCE_CLASS_USAGE) r->ended = why; /* of no use to try again */
+    r->asked = false; /* its limit may be another one now, and the reason */
     pause_after_loss(r);
     char pause[ONCE_DURATION_TEXT];
     once_log(ONCE_LOG_WARN, "rabbitmq_lost",

@@ -96,7 +96,7 @@ typedef struct rabbitmq_source {
     const char *queue;
     uint16_t prefetch;
     int64_t hold_ms; /* consumer_timeout, or a shorter one of the queue; ONCE_FOREVER: none. Under lock */
-    bool asked;      /* the management API was asked for it */
+    bool asked;      /* the management API was asked for it, since the last connection broke */
     int wake_fd;     /* an eventfd, written by wake */
 
     pthread_mutex_t lock;

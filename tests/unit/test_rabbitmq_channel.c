@@ -541,6 +541,30 @@ static void a_queue_is_consumed_again_by_and_by(void **state)
     assert_string_equal(all_heard(f), ""); /* that is `prefetch` */
 }
 
+/* The consumer was left for a higher limit, and what came until then is not wanted any more. */
+static void what_came_while_the_limit_was_raised_is_given_back_in_its_time(void **state)
+{
+    fixture *f = *state;
+    wait_in_vain(f);
+    say_left(f);
+    expect_given_of(f, 0, 0);
+    expect_given_of(f, 3, 0);
+    say_confirmed(f);
+    for (uint8_t tag = 6; tag <= 8; tag++) say_message(f, tag);
+    expect_given_of(f, 3, 3);
+    expect_given_of(f, 1, 0);
+    (void)all_heard(f);
+    say_message(f, 9);
+    say_left(f);
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), ""); /* it has just come */
+    f->now_ms += 5000;
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), NACK(9));
+    expect_given_of(f, 2, 0);
+    assert_string_equal(all_heard(f), QOS(2) " " CONSUME); /* not the higher limit */
+}
+
 static void messages_that_are_wanted_again_meanwhile_are_not_given_back(void **state)
 {
     fixture *f = *state;
@@ -740,6 +764,7 @@ int main(void)
         EACH(what_is_not_wanted_is_given_back),
         EACH(what_comes_after_the_consumer_was_left_is_given_back),
         EACH(a_queue_is_consumed_again_by_and_by),
+        EACH(what_came_while_the_limit_was_raised_is_given_back_in_its_time),
         EACH(messages_that_are_wanted_again_meanwhile_are_not_given_back),
         EACH(an_ack_for_several_goes_over_what_was_given_back),
         EACH(a_connection_that_is_lost_without_a_consumer),

@@ -134,6 +134,7 @@ static void give_back(rabbitmq_source *r)
     while (r->waiting && can_send(r)) n += nack_some(r);
     (void)once_duration_format(r->hold_ms / 2, half);
     pthread_mutex_unlock(&r->lock);
+    r->consumer.most = 0;
     if (n)
         once_log(ONCE_LOG_WARN, "rabbitmq_given_back",
                  "%zu message%s of queue '%s' could not be worked on for %s, half of consumer_timeout, and %s given "

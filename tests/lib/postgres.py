@@ -123,7 +123,10 @@ class Server:
 
     def database(self, name):
         """A new one; its URL."""
-        self.query(f'CREATE DATABASE "{name}"')
+        try:
+            self.query(f'CREATE DATABASE "{name}" STRATEGY FILE_COPY')  # without a log of its blocks, in half of the time
+        except pq.Failed:
+            self.query(f'CREATE DATABASE "{name}"')  # PostgreSQL 14 knows no other
         return self.url.replace("/postgres?", f"/{name}?")
 
     def schema(self, name):

@@ -14,7 +14,7 @@ echo "$ONCE_KEY" >> done
 CONFIG = """
 key: "${/id}"
 lease: 5s
-retry: {attempts: 1000, backoff: 50ms..100ms}
+retry: {attempts: 1000, backoff: BACKOFF}
 batch: {max: 10}
 workers: 2
 handler: {exec: [./effect]}
@@ -22,8 +22,8 @@ handler: {exec: [./effect]}
 
 
 class Bounded(Any):
-    def __init__(self, folder, store, more):
-        super().__init__(folder, store, CONFIG + more)
+    def __init__(self, folder, store, more, backoff="50ms..100ms"):
+        super().__init__(folder, store, CONFIG.replace("BACKOFF", backoff) + more)
         with open(os.path.join(folder, "effect"), "w") as file:
             file.write(EFFECT)
         os.chmod(os.path.join(folder, "effect"), 0o755)
@@ -97,7 +97,7 @@ def test_a_store_that_is_full_at_the_start(tmp_path, store):
 
 
 def test_a_pause_that_lasts_is_a_warning(tmp_path):
-    p = Bounded(tmp_path, "sqlite:store.db", f"ack: after_accept\nwaiting_max: {MOST}\n")
+    p = Bounded(tmp_path, "sqlite:store.db", f"ack: after_accept\nwaiting_max: {MOST}\n", backoff="1s..2s")
     with p.start() as running:  # says warnings
         assert "level=warn event=fetch_paused" in running.hear("fetch_paused")
         p.go()

@@ -49,8 +49,11 @@ static void connect_to(fixture *f, bool confirmed)
     r->connection = connection;
     r->fd = ends[0];
     r->state = RABBITMQ_OURS;
-    r->consumer =
-        (rabbitmq_consumer){.state = confirmed ? RABBITMQ_CONSUMES : RABBITMQ_ASKED, .number = 1, .most = r->prefetch};
+    r->consumer = (rabbitmq_consumer){.state = confirmed ? RABBITMQ_CONSUMES : RABBITMQ_ASKED,
+                                      .number = 1,
+                                      .n = 1,
+                                      .most = r->prefetch,
+                                      .wanted_ms = f->now_ms};
     r->joined_ms = f->now_ms;
     f->broker = ends[1];
 }
@@ -315,6 +318,20 @@ static void a_consumer_that_is_not_confirmed_is_waited_for(void **state)
     connect_to(f, true);
 }
 
+/* It was a consumer before, and is one again in a moment: nothing is wrong with the queue. */
+static void a_connection_that_is_lost_while_one_more_consumer_is_asked_for(void **state)
+{
+    fixture *f = *state;
+    rabbitmq_source *r = source_of(f);
+    f->now_ms += 60000;
+    r->consumer.state = RABBITMQ_ASKED;
+    r->consumer.asked_ms = f->now_ms;
+    close(f->broker);
+    expect_lost(f, "connection");
+    assert_true(r->again_ms <= f->now_ms);
+    connect_to(f, true);
+}
+
 static void a_connection_that_does_not_last_is_made_again_after_a_pause(void **state)
 {
     fixture *f = *state;
@@ -452,13 +469,13 @@ static void a_delivery_is_extended_until_half_of_its_time_is_over(void **state)
 #define NACK(tag) "60.120(" #tag ")"
 #define ACK(tag) "60.80(" #tag ")"
 
-/* Messages 1 to 4 are here; 1 and 2 were handed out. The other two have waited for half of the time. */
+/* Messages 1 to 4 are here; 1 and 2 were handed out. The others have not been wanted for a quarter of the time. */
 static void wait_in_vain(fixture *f)
 {
     source_of(f)->hold_ms = 10000;
     for (uint8_t tag = 1; tag <= 4; tag++) say_message(f, tag);
     expect_given_of(f, 2, 2);
-    f->now_ms += 4999;
+    f->now_ms += 2499;
     expect_given_of(f, 0, 0);
     assert_string_equal(all_heard(f), "");
     f->now_ms += 1;
@@ -469,14 +486,24 @@ static void wait_in_vain(fixture *f)
     assert_string_equal(all_heard(f), ""); /* given back now, they would come again at once */
 }
 
+/* After half of the time. Until then other workers have left, too, and do not get them. */
+static void give_back(fixture *f)
+{
+    wait_in_vain(f);
+    say_left(f);
+    f->now_ms += 2499;
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), "");
+    f->now_ms += 1;
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), NACK(3) " " NACK(4) " " NACK(5));
+}
+
 /* Those that were handed out stay, and are acked as before. */
 static void what_is_not_wanted_is_given_back(void **state)
 {
     fixture *f = *state;
-    wait_in_vain(f);
-    say_left(f);
-    expect_given_of(f, 0, 0);
-    assert_string_equal(all_heard(f), NACK(3) " " NACK(4) " " NACK(5));
+    give_back(f);
     assert_int_equal(source_of(f)->tags.open, 2);
     ack(f, 2, ONCE_RECEIPT_DONE);
     assert_string_equal(all_heard(f), ACK(2));
@@ -490,23 +517,37 @@ static void what_is_not_wanted_is_given_back(void **state)
 static void what_comes_after_the_consumer_was_left_is_given_back(void **state)
 {
     fixture *f = *state;
-    wait_in_vain(f);
-    say_left(f);
-    expect_given_of(f, 0, 0);
-    (void)all_heard(f);
+    give_back(f);
     say_message(f, 6);
+    expect_given_of(f, 0, 0);
+    f->now_ms += 5000;
     expect_given_of(f, 0, 0);
     assert_string_equal(all_heard(f), NACK(6));
 }
 
-/* At first no more than is wanted, then twice as many: what is taken at once is not given back again. */
+/* What others give back comes to those who still consume: so a worker that wants nothing leaves, whatever it has. */
+static void a_worker_that_wants_nothing_leaves_with_empty_hands(void **state)
+{
+    fixture *f = *state;
+    source_of(f)->hold_ms = 10000;
+    expect_given_of(f, 1, 0);
+    f->now_ms += 2499;
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), "");
+    f->now_ms += 1;
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), CANCEL);
+    say_left(f);
+    expect_given_of(f, 1, 0);
+    assert_string_equal(all_heard(f), QOS(10) " " CONSUME); /* nothing was given back */
+}
+
+/* At first no more than is wanted, then twice as many: what is taken at once is not given back again. The queue always
+ * has a consumer meanwhile: it might be deleted when the last one leaves. */
 static void a_queue_is_consumed_again_by_and_by(void **state)
 {
     fixture *f = *state;
-    wait_in_vain(f);
-    say_left(f);
-    expect_given_of(f, 0, 0);
-    (void)all_heard(f);
+    give_back(f);
     expect_given_of(f, 3, 0);
     assert_string_equal(all_heard(f), QOS(3) " " CONSUME);
     say_confirmed(f);
@@ -515,54 +556,34 @@ static void a_queue_is_consumed_again_by_and_by(void **state)
     expect_given_of(f, 0, 0);
     assert_string_equal(all_heard(f), ""); /* no more is wanted */
     expect_given_of(f, 1, 0);
-    assert_string_equal(all_heard(f), CANCEL);
-    say_message(f, 9);
-    say_left(f);
-    expect_given_of(f, 1, 1); /* not given back: it is wanted */
-    expect_given_of(f, 1, 0);
-    assert_string_equal(all_heard(f), QOS(6) " " CONSUME);
+    assert_string_equal(all_heard(f), QOS(3) " " CONSUME); /* one more */
     say_confirmed(f);
-    for (uint8_t tag = 10; tag <= 15; tag++) say_message(f, tag);
-    expect_given_of(f, 10, 6);
-    ack(f, 15, ONCE_RECEIPT_DONE);
+    for (uint8_t tag = 9; tag <= 11; tag++) say_message(f, tag);
+    expect_given_of(f, 10, 3);
     expect_given_of(f, 10, 0);
-    say_left(f);
+    assert_string_equal(all_heard(f), ""); /* 1, 2, 6 to 11 are not acked: with more, it were more than `prefetch` */
+    for (uint8_t tag = 1; tag <= 11; tag++)
+        if (tag < 3 || tag > 5) ack(f, tag, ONCE_RECEIPT_DONE);
     (void)all_heard(f);
     expect_given_of(f, 10, 0);
-    assert_string_equal(all_heard(f), ""); /* 1, 2, 6 to 14 are not acked: more than `prefetch` */
-    for (uint8_t tag = 1; tag <= 14; tag++) ack(f, tag, ONCE_RECEIPT_DONE);
-    (void)all_heard(f);
-    expect_given_of(f, 10, 0);
-    assert_string_equal(all_heard(f), QOS(10) " " CONSUME);
+    assert_string_equal(all_heard(f), QOS(4) " " CONSUME);
     say_confirmed(f);
-    for (uint8_t tag = 16; tag <= 25; tag++) say_message(f, tag);
+    for (uint8_t tag = 12; tag <= 21; tag++) say_message(f, tag);
     expect_given_of(f, 10, 10);
     expect_given_of(f, 10, 0);
     assert_string_equal(all_heard(f), ""); /* that is `prefetch` */
-}
-
-/* The consumer was left for a higher limit, and what came until then is not wanted any more. */
-static void what_came_while_the_limit_was_raised_is_given_back_in_its_time(void **state)
-{
-    fixture *f = *state;
-    wait_in_vain(f);
-    say_left(f);
-    expect_given_of(f, 0, 0);
-    expect_given_of(f, 3, 0);
-    say_confirmed(f);
-    for (uint8_t tag = 6; tag <= 8; tag++) say_message(f, tag);
-    expect_given_of(f, 3, 3);
-    expect_given_of(f, 1, 0);
+    for (uint8_t tag = 12; tag <= 21; tag++) ack(f, tag, ONCE_RECEIPT_DONE);
     (void)all_heard(f);
-    say_message(f, 9);
+    f->now_ms += 2500;
+    expect_given_of(f, 0, 0);
+    assert_string_equal(all_heard(f), CANCEL " " CANCEL " " CANCEL);
     say_left(f);
-    expect_given_of(f, 0, 0);
-    assert_string_equal(all_heard(f), ""); /* it has just come */
-    f->now_ms += 5000;
-    expect_given_of(f, 0, 0);
-    assert_string_equal(all_heard(f), NACK(9));
-    expect_given_of(f, 2, 0);
-    assert_string_equal(all_heard(f), QOS(2) " " CONSUME); /* not the higher limit */
+    say_left(f);
+    expect_given_of(f, 10, 0);
+    assert_string_equal(all_heard(f), ""); /* one is still there */
+    say_left(f);
+    expect_given_of(f, 10, 0);
+    assert_string_equal(all_heard(f), QOS(10) " " CONSUME);
 }
 
 static void messages_that_are_wanted_again_meanwhile_are_not_given_back(void **state)
@@ -575,16 +596,24 @@ static void messages_that_are_wanted_again_meanwhile_are_not_given_back(void **s
     assert_string_equal(all_heard(f), "");
     assert_int_equal(source_of(f)->tags.open, 5);
     expect_given_of(f, 10, 0);
-    assert_string_equal(all_heard(f), QOS(10) " " CONSUME);
+    assert_string_equal(all_heard(f), QOS(5) " " CONSUME); /* `prefetch` with those that are not acked */
+}
+
+/* Whether the queue is a stream is known as its consumer alone. */
+static void a_message_that_may_be_of_a_stream_needs_a_consumer(void **state)
+{
+    fixture *f = *state;
+    source_of(f)->consumer = (rabbitmq_consumer){0};
+    say_message_of_stream(f, 1);
+    expect_given_of(f, 10, 0);
+    assert_non_null(strstr(all_heard(f), QOS(9) " " CONSUME));
 }
 
 /* An ack for several covers none that is not settled, whatever lies between. */
 static void an_ack_for_several_goes_over_what_was_given_back(void **state)
 {
     fixture *f = *state;
-    wait_in_vain(f);
-    say_left(f);
-    expect_given_of(f, 0, 0);
+    give_back(f);
     expect_given_of(f, 10, 0);
     say_confirmed(f);
     say_message(f, 6);
@@ -601,9 +630,7 @@ static void an_ack_for_several_goes_over_what_was_given_back(void **state)
 static void a_connection_that_is_lost_without_a_consumer(void **state)
 {
     fixture *f = *state;
-    wait_in_vain(f);
-    say_left(f);
-    expect_given_of(f, 0, 0);
+    give_back(f);
     close(f->broker);
     expect_lost(f, "connection");
     assert_true(source_of(f)->again_ms <= f->now_ms); /* it had lasted */
@@ -614,11 +641,10 @@ static void a_connection_that_is_lost_without_a_consumer(void **state)
 static void a_queue_without_a_consumer_is_no_stream(void **state)
 {
     fixture *f = *state;
-    wait_in_vain(f);
-    say_left(f);
+    give_back(f);
     say_counts(f, 7, 0);
     expect_given_of(f, 0, 0);
-    assert_int_equal(lag(f), 7 + 5);
+    assert_int_equal(lag(f), 7 + 2);
     f->now_ms += 2000;
     expect_given_of(f, 10, 0);
     say_counts(f, 10, 0); /* it was asked before */
@@ -754,6 +780,7 @@ int main(void)
         EACH(a_channel_that_stands_still_is_given_up),
         EACH(a_channel_that_works_is_not_given_up),
         EACH(a_consumer_that_is_not_confirmed_is_waited_for),
+        EACH(a_connection_that_is_lost_while_one_more_consumer_is_asked_for),
         EACH(a_connection_that_does_not_last_is_made_again_after_a_pause),
         EACH(what_a_broker_must_not_say),
         EACH(an_ack_of_an_earlier_connection_is_gone),
@@ -764,7 +791,8 @@ int main(void)
         EACH(what_is_not_wanted_is_given_back),
         EACH(what_comes_after_the_consumer_was_left_is_given_back),
         EACH(a_queue_is_consumed_again_by_and_by),
-        EACH(what_came_while_the_limit_was_raised_is_given_back_in_its_time),
+        EACH(a_worker_that_wants_nothing_leaves_with_empty_hands),
+        EACH(a_message_that_may_be_of_a_stream_needs_a_consumer),
         EACH(messages_that_are_wanted_again_meanwhile_are_not_given_back),
         EACH(an_ack_for_several_goes_over_what_was_given_back),
         EACH(a_connection_that_is_lost_without_a_consumer),

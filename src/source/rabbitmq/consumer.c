@@ -1,15 +1,16 @@
-/* The consumer of the channel: asked for, left, and asked for again.
+/* The consumers of the channel: asked for, left, and asked for again.
  *
  * A message that came, and that the machine does not want for now (the store has no room, or is away), is held by
  * nobody but this source. When the broker's consumer_timeout is over, it closes the channel, and everything that is not
  * acked comes again; a quorum queue counts that as a delivery of each, time after time, up to its delivery limit. So
- * when the oldest of these messages has waited for half of that time, the consumer is left. The broker confirms that,
- * and sends no message of it afterwards; then all that still wait are given back. A quorum queue counts this, too, but
- * it happens once, because without a consumer nothing comes.
+ * when nothing was wanted for a quarter of that time, the consumer is left: nothing more comes. What has waited for half
+ * of that time is given back. A quorum queue counts this, too, but it happens once. That all workers with the same
+ * trouble have left before the first of them gives back matters: otherwise they would give it to each other.
  *
- * The queue is consumed again when the machine wants messages, and at first no more are asked for than it wants: what
- * is taken at once is not given back again. If it has taken all of them and wants more, they are twice as many, up to
- * `prefetch`. A consumer keeps the limit that it was made with, so for another one it is left, too. */
+ * The queue is consumed again when the machine wants messages. After something was given back, no more are asked for
+ * than it wants: what is taken at once is not given back again. If it has taken all of them and wants more, they become
+ * twice as many, up to `prefetch`. A consumer keeps the limit that it was made with, so another one is added for that: a
+ * queue whose only consumer leaves might be deleted (auto-delete), or go to another worker. */
 #include <assert.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -60,37 +61,61 @@ static amqp_bytes_t name_of(unsigned number, char out[NAME_MAX_LEN])
     return (amqp_bytes_t){.len = (size_t)snprintf(out, NAME_MAX_LEN, "once-%u", number), .bytes = out};
 }
 
+/* Those that earlier consumers got, and that are not acked, count as well. */
+static size_t room_of(rabbitmq_source *r)
+{
+    pthread_mutex_lock(&r->lock);
+    const size_t open = r->tags.open;
+    pthread_mutex_unlock(&r->lock);
+    return open < r->prefetch ? r->prefetch - open : 0;
+}
+
 void once__rabbitmq_consume(rabbitmq_source *r, size_t wanted)
 {
     rabbitmq_consumer *c = &r->consumer;
+    const size_t room = room_of(r), most = wanted < room ? wanted : room;
     char name[NAME_MAX_LEN];
-    assert(c->state == RABBITMQ_NO_CONSUMER && wanted > 0);
-    rabbitmq_consumer next = {.state = RABBITMQ_ASKED,
-                              .number = c->number + 1,
-                              .most = c->most > wanted ? c->most : wanted,
-                              .asked_ms = once__rabbitmq_now_ms(r)};
-    if (next.most > r->prefetch) next.most = r->prefetch;
-    amqp_basic_qos_t limit = {.prefetch_count = (uint16_t)next.most};
+    assert(c->state == RABBITMQ_NO_CONSUMER || c->state == RABBITMQ_CONSUMES);
+    if (most == 0) return;
+    amqp_basic_qos_t limit = {.prefetch_count = (uint16_t)most};
     amqp_basic_consume_t request = {.queue = amqp_cstring_bytes(r->queue), /* not exclusive: workers share the queue */
-                                    .consumer_tag = name_of(next.number, name)};
+                                    .consumer_tag = name_of(c->number + 1, name)};
     pthread_mutex_lock(&r->lock);
     const bool sent = once__rabbitmq_send(r, AMQP_BASIC_QOS_METHOD, &limit) &&
                       once__rabbitmq_send(r, AMQP_BASIC_CONSUME_METHOD, &request);
     pthread_mutex_unlock(&r->lock);
-    if (sent) *c = next;
+    if (!sent) return;
+    c->state = RABBITMQ_ASKED;
+    c->number++;
+    c->n++;
+    c->most += most;
+    c->asked_ms = once__rabbitmq_now_ms(r);
+    c->warned = false;
 }
 
-/* `next`: how many messages another one may have at once; 0: as many as are wanted then. */
-static void leave(rabbitmq_source *r, size_t next)
+/* All of them. What the socket does not take now is sent the next time. */
+static void leave(rabbitmq_source *r)
 {
+    rabbitmq_consumer *c = &r->consumer;
     char name[NAME_MAX_LEN];
-    amqp_basic_cancel_t request = {.consumer_tag = name_of(r->consumer.number, name)};
+    bool sent = true;
     pthread_mutex_lock(&r->lock);
-    const bool sent = once__rabbitmq_send(r, AMQP_BASIC_CANCEL_METHOD, &request);
+    while (sent && c->cancelled < c->n) {
+        amqp_basic_cancel_t request = {.consumer_tag = name_of(c->number - c->cancelled, name)};
+        sent = once__rabbitmq_send(r, AMQP_BASIC_CANCEL_METHOD, &request);
+        if (sent) c->cancelled++;
+    }
     pthread_mutex_unlock(&r->lock);
-    if (!sent) return;
-    r->consumer.state = RABBITMQ_LEAVES;
-    r->consumer.most = next;
+    if (c->cancelled) c->state = RABBITMQ_LEAVES;
+}
+
+bool once__rabbitmq_left(rabbitmq_source *r)
+{
+    rabbitmq_consumer *c = &r->consumer;
+    if (c->state != RABBITMQ_LEAVES || c->left == c->cancelled) return false;
+    if (++c->left < c->n) return true;
+    *c = (rabbitmq_consumer){.number = c->number, .wanted_ms = c->wanted_ms, .gave_back = c->gave_back};
+    return true;
 }
 
 /* The first that waits came before all others that do. */
@@ -134,7 +159,7 @@ static void give_back(rabbitmq_source *r)
     while (r->waiting && can_send(r)) n += nack_some(r);
     (void)once_duration_format(r->hold_ms / 2, half);
     pthread_mutex_unlock(&r->lock);
-    r->consumer.most = 0;
+    if (n) r->consumer.gave_back = true;
     if (n)
         once_log(ONCE_LOG_WARN, "rabbitmq_given_back",
                  "%zu message%s of queue '%s' could not be worked on for %s, half of consumer_timeout, and %s given "
@@ -153,28 +178,31 @@ static void warn_not_confirmed(rabbitmq_source *r)
              r->queue);
 }
 
-/* Those that earlier consumers got, and that are not acked, count as well. */
-static bool may_have_more(rabbitmq_source *r)
+/* One more consumer, so that all of them together may have twice as many messages. */
+static void consume_more(rabbitmq_source *r)
 {
-    pthread_mutex_lock(&r->lock);
-    const bool more = r->tags.open < r->prefetch;
-    pthread_mutex_unlock(&r->lock);
-    return more;
+    rabbitmq_consumer *c = &r->consumer;
+    const size_t left = r->prefetch - c->most, more = c->most < left ? c->most : left;
+    if (more == 0) c->gave_back = false; /* that is over */
+    else if (c->came >= c->most && more <= room_of(r)) once__rabbitmq_consume(r, more);
 }
 
 void once__rabbitmq_tend(rabbitmq_source *r, size_t wanted)
 {
     rabbitmq_consumer *c = &r->consumer;
+    const int64_t now_ms = once__rabbitmq_now_ms(r);
+    if (wanted) c->wanted_ms = now_ms;
     switch (c->state) {
     case RABBITMQ_NO_CONSUMER:
-        if (wanted == 0 && (c->most == 0 || waits_too_long(r))) give_back(r);
-        else if (wanted > 0 && !r->waiting && may_have_more(r)) once__rabbitmq_consume(r, wanted);
+        if (!wanted && waits_too_long(r)) give_back(r);
+        else if (wanted && (!r->waiting || !once__rabbitmq_can_give(r)))
+            once__rabbitmq_consume(r, c->gave_back ? wanted : r->prefetch);
         return;
     case RABBITMQ_ASKED: warn_not_confirmed(r); return;
     case RABBITMQ_CONSUMES:
-        if (wanted == 0 && waits_too_long(r)) leave(r, 0);
-        else if (wanted > 0 && !r->waiting && c->most < r->prefetch && c->came >= c->most) leave(r, 2 * c->most);
+        if (!wanted && now_ms - c->wanted_ms >= r->hold_ms / 4) leave(r);
+        else if (wanted && !r->waiting) consume_more(r);
         return;
-    case RABBITMQ_LEAVES: return;
+    case RABBITMQ_LEAVES: leave(r); return;
     }
 }

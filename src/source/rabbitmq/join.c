@@ -52,7 +52,7 @@ static void begin(rabbitmq_source *r, amqp_connection_state_t connection)
     pthread_mutex_unlock(&r->lock);
     r->joined_ms = once__rabbitmq_now_ms(r);
     r->question = (rabbitmq_question){0};
-    r->consumer = (rabbitmq_consumer){0};
+    r->consumer = (rabbitmq_consumer){.wanted_ms = r->joined_ms};
     r->offset_seen = false;
 }
 
@@ -149,7 +149,9 @@ int once__rabbitmq_join(rabbitmq_source *r, once_fetch *fetch, once_error *err)
 static void pause_after_loss(rabbitmq_source *r)
 {
     r->apart.status = ONCE_OK;
-    if (r->consumer.state == RABBITMQ_ASKED) { /* each request may count as a delivery later (consume) */
+    const int64_t asked_ms = once__rabbitmq_now_ms(r) - r->consumer.asked_ms;
+    if (r->consumer.state == RABBITMQ_ASKED && asked_ms >= ONCE_RABBITMQ_CONFIRM_MS) {
+        /* Each request may count as a delivery later (consume). */
         if (r->pause_ms < PAUSE_MAX_MS) r->pause_ms = PAUSE_MAX_MS;
         pause_tries(r, PAUSE_NOT_CONFIRMED_MS);
     } else if (once__rabbitmq_now_ms(r) - r->joined_ms < PAUSE_MAX_MS) {

@@ -167,8 +167,7 @@ static int hand_out(rabbitmq_source *r, size_t max, once_batch *batch, once_erro
 
 static bool is_paused(const once_fetch *fetch) { return fetch->n_paused > 0 && fetch->paused[0] == 0; }
 
-/* Before it is known that this is no stream, a message that may be of one is not given. */
-static bool can_give(const rabbitmq_source *r) { return r->question.answered || !r->offset_seen; }
+bool once__rabbitmq_can_give(const rabbitmq_source *r) { return r->question.answered || !r->offset_seen; }
 
 static int rabbitmq_fetch(once_source *source, once_fetch *fetch, once_error *err)
 {
@@ -187,12 +186,12 @@ static int rabbitmq_fetch(once_source *source, once_fetch *fetch, once_error *er
     once__rabbitmq_receive(r);
     once__rabbitmq_count(r);
     if (!fetch->rest) once__rabbitmq_tend(r, may_give ? fetch->max : 0);
-    if (may_wait && !(may_give && r->n_waiting > 0 && can_give(r)) && !once__rabbitmq_is_broken(r) &&
+    if (may_wait && !(may_give && r->n_waiting > 0 && once__rabbitmq_can_give(r)) && !once__rabbitmq_is_broken(r) &&
         once__rabbitmq_wait(r, IDLE_MS))
         once__rabbitmq_receive(r);
     if (may_give && may_wait) wait_for_batch(r, fetch);
     if (once__rabbitmq_is_broken(r)) return once__rabbitmq_lose(r, fetch, err);
-    return may_give && can_give(r) ? hand_out(r, fetch->max, fetch->batch, err) : ONCE_OK;
+    return may_give && once__rabbitmq_can_give(r) ? hand_out(r, fetch->max, fetch->batch, err) : ONCE_OK;
 }
 
 static void rabbitmq_wake(once_source *source)

@@ -63,19 +63,23 @@ typedef struct rabbitmq_counts {
 
 typedef enum rabbitmq_consumer_state {
     RABBITMQ_NO_CONSUMER,
-    RABBITMQ_ASKED, /* for one, and the broker has not confirmed it */
+    RABBITMQ_ASKED, /* for one, or for one more, and the broker has not confirmed it */
     RABBITMQ_CONSUMES,
-    RABBITMQ_LEAVES /* the broker has not confirmed that it is left */
+    RABBITMQ_LEAVES /* the broker has not confirmed that all are left */
 } rabbitmq_consumer_state;
 
-/* The consumer of the channel (consumer.c). */
+/* The consumers of the channel (consumer.c): usually one. Zeroed: there is none. */
 typedef struct rabbitmq_consumer {
     rabbitmq_consumer_state state;
-    unsigned number;  /* of the last one, in this connection */
-    size_t most;      /* messages that it may have and not ack; without one: that the next one may have at least */
-    size_t came;      /* messages since it was asked for */
-    int64_t asked_ms; /* when that was */
-    bool warned;      /* that it is not confirmed */
+    unsigned number;          /* of the last one, in this connection */
+    unsigned n;               /* how many there are; they have the last numbers */
+    unsigned cancelled, left; /* of them: we have told the broker, and it has confirmed that */
+    size_t most;              /* messages that they may have and not ack */
+    size_t came;              /* messages since the first of them was asked for */
+    int64_t asked_ms;         /* when the last one was asked for */
+    bool warned;              /* that it is not confirmed */
+    bool gave_back;           /* messages were given back: the next one asks for few */
+    int64_t wanted_ms;        /* when messages were last wanted */
 } rabbitmq_consumer;
 
 /* How many messages there are: asked again and again in the channel of the consumer (count.c). */
@@ -153,8 +157,12 @@ bool once__rabbitmq_is_broken(rabbitmq_source *r);
  * lock. */
 bool once__rabbitmq_send(rabbitmq_source *r, amqp_method_number_t method, void *decoded);
 void once__rabbitmq_cork(const rabbitmq_source *r, int on); /* what is sent goes out together. With the lock */
-/* Asks to be a consumer, for as many messages as are wanted, at least. */
+/* Asks to be a consumer, or one more, for so many messages, if `prefetch` allows them. */
 void once__rabbitmq_consume(rabbitmq_source *r, size_t wanted);
+/* The broker confirms that one was left. False: it was not asked for that. */
+bool once__rabbitmq_left(rabbitmq_source *r);
+/* rabbitmq.c. Before it is known that this is no stream, a message that may be of one is not given. */
+bool once__rabbitmq_can_give(const rabbitmq_source *r);
 /* Leaves, consumes again, gives back: what is due. `wanted`: messages that could be handed out now. */
 void once__rabbitmq_tend(rabbitmq_source *r, size_t wanted);
 /* count.c: asks how many messages there are, if it is time to, without waiting. If no answer comes, the connection is

@@ -149,19 +149,14 @@ static bool on_consumes(rabbitmq_source *r)
 {
     if (r->consumer.state != RABBITMQ_ASKED) return fail(r, ONCE_E_UNAVAILABLE, OUT_OF_TURN);
     r->consumer.state = RABBITMQ_CONSUMES;
-    if (r->consumer.number == 1)
+    if (r->consumer.n == 1)
         once_log(ONCE_LOG_INFO, "rabbitmq_connected", "consumes queue '%s' at '%s:%d'", r->queue,
                  r->address.url.host.data, r->address.url.port);
     return true;
 }
 
 /* Every message of the consumer came before. */
-static bool on_left(rabbitmq_source *r)
-{
-    if (r->consumer.state != RABBITMQ_LEAVES) return fail(r, ONCE_E_UNAVAILABLE, OUT_OF_TURN);
-    r->consumer.state = RABBITMQ_NO_CONSUMER;
-    return true;
-}
+static bool on_left(rabbitmq_source *r) { return once__rabbitmq_left(r) || fail(r, ONCE_E_UNAVAILABLE, OUT_OF_TURN); }
 
 static bool on_method(rabbitmq_source *r, const amqp_method_t *m)
 {

@@ -58,6 +58,7 @@ struct fixture {
     unsigned batch;            /* messages of a batch; 0: BATCH */
     uint64_t refused_every;    /* of so many messages one can be made nothing of; 0: of none */
     once_waiting_size most;    /* that may wait in the store */
+    unsigned stats;            /* so often the end of the run was asked for */
     unsigned counted;          /* so often the store was asked for it ... */
     int64_t counting_ms;       /* ... and so long that takes */
     once_handler_spec both[2]; /* in the store's database, and outside */
@@ -304,6 +305,7 @@ static inline bool step_store(fixture *f)
     if (!action) return false;
     f->renewed += action->kind == ONCE_ACT_RENEW;
     f->counted += action->kind == ONCE_ACT_COUNT;
+    f->stats += action->kind == ONCE_ACT_STATS;
     if (action->kind == ONCE_ACT_COUNT) f->now_ms += f->counting_ms;
     const bool refuse = f->store_status && action->kind == ONCE_ACT_BEGIN;
     f->refused += refuse;

@@ -226,8 +226,11 @@ static void f95_the_breaker_opens_at_a_share_of_failures_and_closes_at_an_answer
     assert_true(wait_for_probe(f) >= 1000);
     one(f, ONCE_OK, ONCE_DEAD, "400"); /* an answer */
     assert_false(once_gate_is_held(&f->gate));
-    for (int i = 0; i < 18; i++) one(f, ONCE_OK, ONCE_RETRY, "refused"); /* what was before does not count */
-    one(f, ONCE_OK, ONCE_DONE, "");                                      /* and a success is no reason */
+    for (int i = 0; i < 18; i++) { /* what was before does not count */
+        one(f, ONCE_OK, ONCE_RETRY, "refused");
+        assert_false(once_gate_is_held(&f->gate));
+    }
+    one(f, ONCE_OK, ONCE_DONE, ""); /* and a success is no reason */
     assert_false(once_gate_is_held(&f->gate));
 }
 

@@ -453,6 +453,46 @@ static void a_probe_whose_claim_is_rolled_back_is_none(void **state)
     assert_null(gate->probe);
 }
 
+/* The same for an effect in the store's database, whose message is another worker's when it is settled. */
+static void a_probe_inside_that_loses_its_claim_is_none(void **state)
+{
+    fixture *f = open_pipe(state, false);
+    once_gate *gate = &f->machine->gate.gates.at[0];
+    fetch(f, 1, 0, NULL);
+    store_does(f, ONCE_ACT_BEGIN);
+    gate->hold = ONCE_GATE_PAUSED; /* meanwhile, and it is the probe */
+    gate->at_ms = f->now_ms;
+    claims(f, 1);
+    runs(f, 1, false, ONCE_DONE);
+    assert_non_null(gate->probe);
+    once_action *settle = asks_store(f, ONCE_ACT_SETTLE);
+    settle->items[0]->granted = false;
+    answer(f, settle, ONCE_OK);
+    store_does(f, ONCE_ACT_ROLLBACK);
+    assert_null(gate->probe);
+    assert_int_equal(gate->hold, ONCE_GATE_PAUSED);
+}
+
+/* Its handler is held up after a commit whose result is unknown: its claim tells that, and it is not given to the store
+ * as if it were new. */
+static void what_was_in_a_commit_is_claimed_although_its_handler_is_held_up(void **state)
+{
+    fixture *f = open_pipe(state, false);
+    once_gate *gate = &f->machine->gate.gates.at[0];
+    fetch(f, 1, 0, NULL);
+    works_on(f, 1);
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    gate->hold = ONCE_GATE_PAUSED;
+    gate->at_ms = f->now_ms + 100000;
+    f->now_ms += 1000;
+    store_does(f, ONCE_ACT_BEGIN);
+    once_action *claim = asks_store(f, ONCE_ACT_CLAIM);
+    claim->items[0]->decision = (once_decision){.answer = ONCE_ANSWER_DUPLICATE, .own = true, .outcome = ONCE_DONE};
+    answer(f, claim, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_int_equal(once_machine_counts(f->machine)->done, 1);
+}
+
 /* Its handler is held up after the claims were asked for. */
 static void what_is_claimed_for_a_handler_that_is_held_up_is_put_back(void **state)
 {
@@ -592,6 +632,8 @@ int main(void)
         TEST(a_probe_that_loses_its_claim_before_it_begins_is_none),
         TEST(a_probe_that_was_put_back_tells_nothing),
         TEST(a_probe_whose_claim_is_rolled_back_is_none),
+        TEST(a_probe_inside_that_loses_its_claim_is_none),
+        TEST(what_was_in_a_commit_is_claimed_although_its_handler_is_held_up),
         TEST(what_is_claimed_for_a_handler_that_is_held_up_is_put_back),
         TEST(what_has_not_begun_when_its_handler_is_held_up_does_not_begin),
         TEST(what_cannot_be_prepared_does_not_end_a_pause),

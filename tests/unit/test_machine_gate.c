@@ -96,6 +96,50 @@ static void retries_that_are_due_late_are_waited_for_beside_a_paused_handler(voi
     assert_int_equal(once_machine_counts(f->machine)->done, 4 * SLOTS);
 }
 
+/* The latest of them counts, in whichever order they were left; what an operator must decide about is not due. */
+static void the_last_retry_of_a_handler_is_waited_for(void **state)
+{
+    fixture *f = *state;
+    open_two(f, 0, NULL);
+    once_item item = {.handler = &f->both[1], .stage = ONCE_STAGE_SETTLE, .outcome = ONCE_RETRY, .delay_ms = 5000};
+    once__machine_note_progress(f->machine, &item, f->now_ms);
+    const int64_t due_ms = gate(f, 1)->due_ms;
+    assert_true(due_ms >= f->now_ms + 5000);
+    item.delay_ms = 100;
+    once__machine_note_progress(f->machine, &item, f->now_ms);
+    item.outcome = ONCE_UNKNOWN;
+    item.delay_ms = ONCE_NEVER;
+    once__machine_note_progress(f->machine, &item, f->now_ms);
+    item.outcome = ONCE_DONE;
+    item.delay_ms = 100000;
+    once__machine_note_progress(f->machine, &item, f->now_ms);
+    assert_int_equal(gate(f, 1)->due_ms, due_ms);
+    assert_int_equal(gate(f, 0)->due_ms, 0);
+}
+
+static void the_second_fails_once_and_wants_its_next_try_late(fixture *f, once_item *item)
+{
+    if (!is_second(f, item)) {
+        is_paused(item);
+    } else if (f->now_ms < PATIENCE_MS) {
+        fails(item, ONCE_RETRY);
+        item->delay_ms = 3 * PATIENCE_MS;
+    }
+}
+
+/* All of its messages wait for their time: nothing can try it before, but it is not left out for that. */
+static void a_handler_whose_messages_are_due_late_is_waited_for(void **state)
+{
+    fixture *f = *state;
+    open_two(f, 8, the_second_fails_once_and_wants_its_next_try_late);
+    (void)lasts(f, 2 * PATIENCE_MS);
+    assert_int_equal(gate(f, 1)->hold, ONCE_GATE_BREAKER);
+    assert_int_equal(gate(f, 1)->probes, 0);
+    assert_false(view_of(f, 1).unmet);
+    assert_in_range(lasts(f, FOREVER_MS), 2 * PATIENCE_MS, 2 * PATIENCE_MS + 10000);
+    assert_int_equal(once_machine_counts(f->machine)->done, 4);
+}
+
 static void the_first_is_paused_and_the_second_dies(fixture *f, once_item *item)
 {
     if (!is_second(f, item)) is_paused(item);
@@ -117,6 +161,11 @@ static void a_handler_without_messages_is_not_waited_for(void **state)
     (void)lasts(f, 10000);
     assert_true(view_of(f, 1).unmet); /* which is shown */
     assert_false(view_of(f, 0).unmet);
+    f->both[1].gate.rate = (once_rate){.n = 1, .per_ms = 3600000}; /* it may wait for that instead */
+    second->credit = 0;
+    second->credit_ms = f->now_ms;
+    assert_false(view_of(f, 1).unmet);
+    f->both[1].gate.rate.n = 0;
     assert_in_range(lasts(f, FOREVER_MS), PATIENCE_MS - 20000, PATIENCE_MS);
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
 }
@@ -145,6 +194,7 @@ static void patience_begins_with_the_pause(void **state)
     f->left = SLOTS;
     assert_in_range(lasts(f, FOREVER_MS), PATIENCE_MS, PATIENCE_MS + 5000);
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
+    assert_in_range(f->stats, 100, 5 * PATIENCE_MS / 1000); /* a message is due all the time */
 }
 
 /* It may settle the message, or leave it to us. */
@@ -168,6 +218,20 @@ static void a_message_that_another_worker_has_is_waited_for(void **state)
     once_arena_release(&other.arena);
     assert_true(lasts(f, FOREVER_MS) < 5000);
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
+}
+
+/* What is found in a transaction runs in it, whoever's it is: those of a held handler would be put back each time, and
+ * the others would not be found behind them. */
+static void nothing_is_found_while_a_handler_is_held_up(void **state)
+{
+    fixture *f = *state;
+    f->bounded = f->atomic = f->lanes_are_found = true;
+    open_pipe(f, false);
+    assert_true(once__machine_may_find(f->machine));
+    gate(f, 0)->hold = ONCE_GATE_PAUSED;
+    assert_false(once__machine_may_find(f->machine));
+    gate(f, 0)->hold = ONCE_GATE_OPEN;
+    assert_true(once__machine_may_find(f->machine));
 }
 
 /* A take is under way when the effect that is in flight finds that the handler cannot work. */
@@ -274,9 +338,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_run_waits_as_long_as_one_of_its_handlers_may_go_on),
         TEST(retries_that_are_due_late_are_waited_for_beside_a_paused_handler),
+        TEST(the_last_retry_of_a_handler_is_waited_for),
+        TEST(a_handler_whose_messages_are_due_late_is_waited_for),
         TEST(a_handler_without_messages_is_not_waited_for),
         TEST(patience_begins_with_the_pause),
         TEST(a_message_that_another_worker_has_is_waited_for),
+        TEST(nothing_is_found_while_a_handler_is_held_up),
         TEST(what_is_taken_while_its_handler_is_held_up_does_not_begin),
         TEST(f95_a_breaker_over_unknowns_that_are_held_does_not_outlast_patience),
         TEST(f95_a_breaker_over_unknowns_that_are_tried_again_has_the_time_of_its_retries),

@@ -158,6 +158,123 @@ static void questions_that_are_answered_do_not_open_the_breaker(void **state)
     assert_int_equal(gate(f)->hold, ONCE_GATE_BREAKER);
 }
 
+/* What it found is the end of the message, and no letter of this attempt. */
+static void questions_that_find_a_letter_are_no_storm(void **state)
+{
+    fixture *f = *state;
+    open_limited(f, false, 0, NULL);
+    once_item item = {.handler = &f->handler, .started = true, .outcome = ONCE_DEAD, .decision = {.asks = true}};
+    for (int i = 0; i < ONCE_DEAD_OUTCOMES; i++) once__machine_ended_outside(f->machine, &item, ONCE_DEAD, f->now_ms);
+    assert_false(once_gate_is_held(gate(f)));
+    assert_int_equal(item.outcome, ONCE_DEAD);
+    item.decision.asks = false;
+    for (int i = 1; i < LIMIT; i++) once__machine_ended_outside(f->machine, &item, ONCE_DEAD, f->now_ms);
+    assert_int_equal(item.outcome, ONCE_DEAD);
+    once__machine_ended_outside(f->machine, &item, ONCE_DEAD, f->now_ms);
+    assert_int_equal(gate(f)->hold, ONCE_GATE_DEAD);
+    assert_int_equal(item.outcome, ONCE_RELEASE);
+    item.decision.asks = true;
+    item.outcome = ONCE_DEAD;
+    once__machine_ended_outside(f->machine, &item, ONCE_DEAD, f->now_ms);
+    assert_int_equal(item.outcome, ONCE_DEAD);
+}
+
+/* It was put back in its transaction: that is no outcome. */
+static void what_did_not_run_inside_does_not_count(void **state)
+{
+    fixture *f = *state;
+    open_limited(f, true, 0, NULL);
+    once_item item = {.handler = &f->handler, .input = f, .outcome = ONCE_RELEASE};
+    once__machine_ended_inside(f->machine, &item, f->now_ms);
+    assert_int_equal(gate(f)->dead.at, 0);
+    item.started = true;
+    once__machine_ended_inside(f->machine, &item, f->now_ms);
+    assert_int_equal(gate(f)->dead.at, 1);
+}
+
+static void the_first_is_refused(fixture *f, once_item *item)
+{
+    item->outcome = ONCE_DONE;
+    if (number_of(item) != 1) return;
+    item->started = !f->atomic; /* as a server does that answers 403 */
+    item->outcome = ONCE_RELEASE;
+    item->run_failure = f->fail_status;
+    item->failure = ONCE_BYTES("not this one");
+    item->delay_ms = -1;
+}
+
+/* A message that alone is refused, again and again, has failed. One that misses a table has not, however often. */
+static void f96_only_who_is_refused_is_blamed(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        fixture *f = *state;
+        open_limited(f, i % 2, 0, the_first_is_refused);
+        f->fail_status = i < 2 ? ONCE_E_DENIED : ONCE_E_MISSING;
+        for (int round = 0; round < 20; round++) {
+            f->left = 1;
+            work(f, 300);
+        }
+        assert_int_equal(counts(f)->dead, i < 2);
+        assert_int_equal(counts(f)->done + counts(f)->waiting, i < 2 ? 19 : 20);
+        if (i < 2) assert_int_equal(counts(f)->waiting, 0);
+        if (i == 3) assert_int_equal(counts(f)->attempts, counts(f)->done); /* it never ran */
+        close_pipe(f);
+        *f = (fixture){0};
+    }
+}
+
+/* A question is none of its attempts. */
+static void a_refused_question_is_nobodys_failure(void **state)
+{
+    fixture *f = *state;
+    open_limited(f, false, 0, NULL);
+    gate(f)->pausers[0] = (struct once_pauser){.id = 7, .cleared = true};
+    gate(f)->n_pausers = 1;
+    once_item item = {.handler = &f->handler,
+                      .request = {.id = {7, 1}},
+                      .outcome = ONCE_RELEASE,
+                      .run_failure = ONCE_E_DENIED,
+                      .decision = {.asks = true}};
+    once__machine_blame(f->machine, &item);
+    assert_int_equal(item.outcome, ONCE_RELEASE);
+    item.decision.asks = false;
+    once__machine_blame(f->machine, &item);
+    assert_int_equal(item.outcome, ONCE_RETRY);
+}
+
+static void is_refused(fixture *f, once_item *item)
+{
+    item->outcome = ONCE_RELEASE;
+    item->run_failure = f->fail_status;
+    item->failure = ONCE_BYTES("status 401");
+    item->delay_ms = -1;
+}
+
+/* Its gate says when it is tried again, and not the backoff of its message. */
+static void a_paused_message_does_not_wait_for_its_backoff(void **state)
+{
+    fixture *f = *state;
+    open_limited(f, false, 1, is_refused);
+    f->handler.retry = (once_retry){.attempts = 3, .min_ms = 3600000, .max_ms = 3600000};
+    f->fail_status = ONCE_E_MISSING;
+    work(f, 50);
+    assert_int_equal(gate(f)->hold, ONCE_GATE_PAUSED);
+    f->effect = NULL;
+    for (const int64_t since_ms = f->now_ms; f->now_ms - since_ms < 5000;) work(f, 1);
+    assert_int_equal(counts(f)->done, 1);
+}
+
+/* Inside of transactions, too: what is committed has begun. */
+static void a_rate_is_kept_from_one_transaction_to_the_next(void **state)
+{
+    fixture *f = *state;
+    open_limited(f, true, 100, NULL);
+    f->handler.gate.rate = (once_rate){.n = 10, .per_ms = 1000};
+    f->machine->gate.gates.has_rates = f->machine->gate.has_queues = true;
+    for (const int64_t since_ms = f->now_ms; f->now_ms - since_ms < 3000;) work(f, 1);
+    assert_in_range(counts(f)->done, 20, 45);
+}
+
 /* An effect that was told to end, or was put back, tells nothing. */
 static void what_says_nothing_does_not_count(void **state)
 {
@@ -187,6 +304,12 @@ int main(void)
         TEST(what_has_not_happened_is_spared),
         TEST(a_transaction_that_is_rolled_back_pauses_nobody),
         TEST(questions_that_are_answered_do_not_open_the_breaker),
+        TEST(questions_that_find_a_letter_are_no_storm),
+        TEST(what_did_not_run_inside_does_not_count),
+        TEST(f96_only_who_is_refused_is_blamed),
+        TEST(a_refused_question_is_nobodys_failure),
+        TEST(a_paused_message_does_not_wait_for_its_backoff),
+        TEST(a_rate_is_kept_from_one_transaction_to_the_next),
         TEST(what_says_nothing_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

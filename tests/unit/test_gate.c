@@ -184,7 +184,25 @@ static void of_what_was_under_way_only_what_is_worse_changes_the_reason(void **s
     for (int i = 0; i < 20; i++) ends(f, f, ONCE_OK, ONCE_RETRY, "refused");
     assert_int_equal(f->gate.hold, ONCE_GATE_PAUSED);
     assert_string_equal(f->gate.reason, "401");
+    ends(f, f, ONCE_E_MISSING, ONCE_RELEASE, "no such table"); /* that is as bad */
+    assert_string_equal(f->gate.reason, "401");
     assert_int_equal(f->gate.at_ms, at_ms);
+}
+
+/* What is wrong now may be repaired soon, however long the other thing took. */
+static void another_cause_is_probed_from_the_first_interval_on(void **state)
+{
+    fixture *f = *state;
+    one(f, ONCE_E_MISSING, ONCE_RELEASE, "no such command");
+    for (int i = 0; i < 8; i++) {
+        wait_for_probe(f);
+        one(f, ONCE_E_MISSING, ONCE_RELEASE, "no such command");
+    }
+    assert_true(wait_for_probe(f) > 10000);
+    one(f, ONCE_E_NOMEM, ONCE_RELEASE, "no process");
+    assert_int_equal(f->gate.hold, ONCE_GATE_UNABLE);
+    assert_true(wait_for_probe(f) <= ONCE_GATE_UNABLE_FIRST_MS);
+    assert_int_equal(f->gate.since_ms, 5000); /* it did not work in between */
 }
 
 static void a_probe_that_did_not_begin_is_tried_again_at_once(void **state)
@@ -547,6 +565,7 @@ int main(void)
         cmocka_unit_test_setup(f96_more_refused_messages_than_are_known_are_blamed_in_time, setup),
         cmocka_unit_test_setup(what_was_under_way_neither_opens_it_nor_puts_the_probe_off, setup),
         cmocka_unit_test_setup(of_what_was_under_way_only_what_is_worse_changes_the_reason, setup),
+        cmocka_unit_test_setup(another_cause_is_probed_from_the_first_interval_on, setup),
         cmocka_unit_test_setup(a_probe_that_did_not_begin_is_tried_again_at_once, setup),
         cmocka_unit_test_setup(effects_that_cannot_be_started_are_probed_sooner, setup),
         cmocka_unit_test_setup(f95_the_breaker_opens_at_a_share_of_failures_and_closes_at_an_answer, setup),

@@ -533,6 +533,24 @@ static void what_has_not_begun_when_its_handler_is_held_up_does_not_begin(void *
     }
 }
 
+/* What is under way goes on, and only what waits behind it is put back. */
+static void what_has_begun_when_its_handler_is_held_up_goes_on(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_gate *gate = &f->machine->gate.gates.at[0];
+    fetch(f, 1, 0, NULL);
+    send_out(f, 1);
+    fetch(f, 1, 0, NULL);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_places(f, 0, 0, 0, 2, 0);
+    gate->hold = ONCE_GATE_PAUSED;
+    gate->at_ms = f->now_ms + 1000;
+    once__machine_put_back_paused(f->machine);
+    assert_places(f, 0, 0, 0, 1, 1);
+}
+
 /* A message that lacks a field dies without its effect. That is no answer of the other side. */
 static void what_cannot_be_prepared_does_not_end_a_pause(void **state)
 {
@@ -636,6 +654,7 @@ int main(void)
         TEST(what_was_in_a_commit_is_claimed_although_its_handler_is_held_up),
         TEST(what_is_claimed_for_a_handler_that_is_held_up_is_put_back),
         TEST(what_has_not_begun_when_its_handler_is_held_up_does_not_begin),
+        TEST(what_has_begun_when_its_handler_is_held_up_goes_on),
         TEST(what_cannot_be_prepared_does_not_end_a_pause),
         TEST(f76_a_take_without_an_answer_is_repeated_as_it_was),
         TEST(a_stop_while_messages_run_singly_leaves_to_the_source_what_was_not_committed),

@@ -197,6 +197,19 @@ static void patience_begins_with_the_pause(void **state)
     assert_in_range(f->stats, 100, 5 * PATIENCE_MS / 1000); /* a message is due all the time */
 }
 
+/* No more is fetched then, so the source does not end. */
+static void a_store_that_is_full_of_a_paused_handler_ends_a_finite_run(void **state)
+{
+    fixture *f = *state;
+    f->most.messages = 2 * BATCH;
+    f->left = 20 * BATCH;
+    open_paused(f);
+    assert_in_range(lasts(f, FOREVER_MS), PATIENCE_MS, PATIENCE_MS + 5000);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_PAUSED);
+    assert_true(once_machine_ended_at_bound(f->machine));
+    assert_true(f->left > 0);
+}
+
 /* It may settle the message, or leave it to us. */
 static void a_message_that_another_worker_has_is_waited_for(void **state)
 {
@@ -342,6 +355,7 @@ int main(void)
         TEST(a_handler_whose_messages_are_due_late_is_waited_for),
         TEST(a_handler_without_messages_is_not_waited_for),
         TEST(patience_begins_with_the_pause),
+        TEST(a_store_that_is_full_of_a_paused_handler_ends_a_finite_run),
         TEST(a_message_that_another_worker_has_is_waited_for),
         TEST(nothing_is_found_while_a_handler_is_held_up),
         TEST(what_is_taken_while_its_handler_is_held_up_does_not_begin),

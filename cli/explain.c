@@ -206,7 +206,7 @@ static void tell_paused(const once_explanation *e)
 {
     char time[40];
     if (!e->paused_by.len) return;
-    say("  It waits because handler '", e->paused_handler, "'");
+    say("  Its handler '", e->paused_handler, "'");
     say(" is paused (", e->paused_cause, ")");
     say(" by ", e->paused_by, "");
     printf(", since %s", cli_when(e->paused_ms, time));

@@ -96,6 +96,12 @@ static void begin_at_front(once_due_shares *shares, int64_t now_ms)
     filter->read = 0;
 }
 
+bool once_due_shares_searched(const once_due_shares *shares, once_bytes operation)
+{
+    const size_t i = share_of(shares, operation);
+    return i < shares->filter.n && shares->filter.shares[i].room > 0;
+}
+
 once_due_filter *once_due_shares_filter(once_due_shares *shares, const once_room *room, bool all, size_t most)
 {
     size_t n = 0;

@@ -30,6 +30,8 @@ size_t once_due_shares_room(const once_due_shares *shares, const once_room *room
 
 /* The filter of such a take. It belongs to the executor until once_due_shares_took. */
 once_due_filter *once_due_shares_filter(once_due_shares *shares, const once_room *room, bool all, size_t most);
+/* Whether the filter of the last take let it search for entries of this operation. */
+bool once_due_shares_searched(const once_due_shares *shares, once_bytes operation);
 /* The take has succeeded; without a filter: it found so many. */
 void once_due_shares_took(once_due_shares *shares);
 void once_due_shares_took_any(once_due_shares *shares, size_t n);

@@ -72,6 +72,7 @@ typedef struct once_gate {
     int64_t interval_ms; /* held: the one before at_ms */
     uint32_t probes;     /* held: how many have ended */
     const void *probe;   /* held: whose effect is the probe; NULL: none is out */
+    int64_t looked_ms;   /* when the store was last asked for its messages, among all that is due (machine_due.c) */
     int64_t due_ms;      /* of the messages that this run left in the store: the last is due then (machine_gate.c) */
     uint32_t storm;      /* DEAD: the hash of the reason */
     bool costly;         /* BREAKER: the last failure is held for an operator */

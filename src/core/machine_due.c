@@ -162,13 +162,22 @@ static bool may_start_at_once(once_machine *machine, const once_item *item)
            !machine->end.stopping && once__machine_may_begin(machine, item);
 }
 
+/* Which handlers the take, which was for all that is due, may have found messages of. */
+static void note_looked(once_machine *machine)
+{
+    for (size_t i = 0; i < machine->spec->n_handlers; i++)
+        if (!machine->due.filtered ||
+            once_due_shares_searched(&machine->due.shares, machine->spec->handlers[i].operation))
+            machine->gate.gates.at[i].looked_ms = machine->due.asked_ms;
+}
+
 void once__machine_took(once_machine *machine, once_action *action, int64_t now_ms)
 {
     once_batch *batch = action->batch;
     machine->due.batch = NULL;
     machine->due.again = false;
     const int64_t at_ms = machine->due.at_ms;
-    if (!machine->due.filtered || machine->due.all) machine->due.looked_ms = machine->due.asked_ms;
+    if (!machine->due.filtered || machine->due.all) note_looked(machine);
     once__machine_looked_for_due(machine, batch->n, now_ms);
     if (machine->due.filtered) took_with_filter(machine, at_ms, now_ms);
     else once_due_shares_took_any(&machine->due.shares, batch->n);

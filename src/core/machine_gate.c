@@ -144,10 +144,10 @@ void once__machine_blame(once_machine *machine, once_item *item)
     item->delay_ms = -1;
 }
 
-/* It is unknown, and the other side cannot be asked. */
+/* It is unknown, and the other side cannot be asked. Those without a claim are tried again (is_judged_late). */
 static bool is_left_to_operator(const once_item *item)
 {
-    return item->outcome == ONCE_UNKNOWN && !item->decision.asks && !item->request.lookup;
+    return !item->unclaimed && item->outcome == ONCE_UNKNOWN && !item->decision.asks && !item->request.lookup;
 }
 
 /* `came_to`: what the effect said; item->outcome: what follows from it. */
@@ -220,11 +220,10 @@ void once__machine_note_progress(once_machine *machine, const once_item *item, i
 }
 
 /* It is held, and the store was asked for a message to probe it with, and had none that is due. */
-static bool lacks_probe(const once_machine *machine, const once_gate *gate, int64_t now_ms)
+static bool lacks_probe(const once_gate *gate, int64_t now_ms)
 {
-    const int64_t looked_ms = machine->due.looked_ms;
-    return once_gate_is_held(gate) && once_gate_room(gate, now_ms) && looked_ms >= gate->at_ms &&
-           looked_ms >= gate->due_ms;
+    return once_gate_is_held(gate) && once_gate_room(gate, now_ms) && gate->looked_ms >= gate->at_ms &&
+           gate->looked_ms >= gate->due_ms;
 }
 
 /* How long it is waited for. Failures pass, so those behind a breaker have at least as long as their retries would have
@@ -313,7 +312,7 @@ bool once_machine_next_held(const once_machine *machine, size_t *at, once_held_v
                                 .reason = {gate->reason, strlen(gate->reason)},
                                 .since_ms = gate->since_ms,
                                 .next_ms = gate->at_ms,
-                                .unmet = lacks_probe(machine, gate, machine->now_ms),
+                                .unmet = lacks_probe(gate, machine->now_ms),
                                 .costly = gate->costly,
                                 .probes = gate->probes};
         return true;

@@ -150,7 +150,6 @@ typedef struct machine_caution {
 typedef struct machine_due {
     int64_t at_ms, asked_ms; /* when to look next; when the last TAKE was asked for */
     once_token token;        /* of the last TAKE; so are `most`, `filtered`, `all` and `batch` */
-    int64_t looked_ms;       /* `asked_ms` of the last TAKE that was answered and was for all handlers with room */
     bool again;              /* its reply was lost: ask again with the same token and `most` */
     bool took_last;          /* the last work came from the store: now the source's messages go first, except for ... */
     unsigned takes_left;     /* ... so many more takes */

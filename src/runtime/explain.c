@@ -156,11 +156,11 @@ static int find_discard(once_backend *store, discard_search *s, once_error *err)
     return rc == ONCE_OK ? s->rc : rc;
 }
 
-/* Finds a worker that has paused a handler of an operation. */
+/* Finds a worker that has paused the handler of an entry. */
 typedef struct pause_search {
     once_backend *store;
     const once_spec *spec;
-    once_bytes operation;
+    const once_entry *entry;
     char who[ONCE_WHO_MAX + 1];
     once_paused paused; /* of that worker */
     once_paused_line line;
@@ -169,12 +169,15 @@ typedef struct pause_search {
     once_error *err;
 } pause_search;
 
-static bool is_of_operation(const once_spec *spec, once_bytes operation, once_bytes handler)
+/* Handlers may share an operation; then its type tells which of them runs a message, if the store has it. */
+static bool may_run(const once_spec *spec, const once_entry *entry, once_bytes handler)
 {
-    for (size_t i = 0; i < spec->n_handlers; i++)
-        if (once_bytes_equal(spec->handlers[i].operation, operation) &&
-            once_bytes_equal(once__paused_name(&spec->handlers[i]), handler))
-            return true;
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        const once_handler_spec *h = &spec->handlers[i];
+        if (!once_bytes_equal(h->operation, entry->scope.operation) || !once_bytes_equal(once__paused_name(h), handler))
+            continue;
+        if (!entry->has_message || once_spec_handler(spec, entry->message.type) == h) return true;
+    }
     return false;
 }
 
@@ -185,7 +188,7 @@ static bool note_paused(void *user, const once_worker *worker, once_worker_state
     s->rc = once_worker_paused(worker, s->store, &s->paused, s->err);
     const char *at = s->paused.text;
     while (s->rc == ONCE_OK && !s->found && once__paused_next(&at, &s->line))
-        s->found = is_of_operation(s->spec, s->operation, s->line.handler);
+        s->found = may_run(s->spec, s->entry, s->line.handler);
     (void)snprintf(s->who, sizeof s->who, "%s", worker->who);
     return s->rc == ONCE_OK && !s->found;
 }
@@ -195,6 +198,7 @@ static int find_paused(pause_search *s, const once_entry *entry, once_error *err
 {
     const bool waits = entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_UNKNOWN;
     if (!waits || once__due_shown_ms(s->spec, entry) == ONCE_NO_TIME) return ONCE_OK;
+    s->entry = entry;
     s->err = err;
     const int rc = once_workers_each(s->store, s->spec->consumer, note_paused, s, err);
     return rc == ONCE_OK ? s->rc : rc;
@@ -331,7 +335,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         if (rc == ONCE_OK && !once_state_finished(entry.state)) rc = explain_place(&reader, &entry, &lane, err);
         discard_search discard = {.entry = &entry, .key = shown};
         if (rc == ONCE_OK) rc = find_discard(store, &discard, err);
-        pause_search pause = {.store = store, .spec = spec, .operation = scope.operation};
+        pause_search pause = {.store = store, .spec = spec};
         if (rc == ONCE_OK) rc = find_paused(&pause, &entry, err);
         if (rc == ONCE_OK) explain_entry(spec, &keying, &entry, shown, &letters, &lane, &discard, &pause, visit, user);
         known++;

@@ -92,7 +92,7 @@ handlers:
         until(lambda: status(p)["waiting"] == 20)
         told = until(lambda: [e for e in p.explain("19") if e["state"] == "waiting"], what="it is not just tried")
         assert (told[0]["operation"], told[0]["paused"]["handler"], told[0]["paused"]["cause"], told[0]["paused"]["reason"]) == ("broken", "broken", "pause", reason)
-        says = r"^  It waits because handler 'broken' is paused \(pause\) by \S+, since .* UTC: .*gone.*\.$"
+        says = r"^  Its handler 'broken' is paused \(pause\) by \S+, since .* UTC: .*gone.*\.$"
         until(lambda: re.search(says, p.once("explain", p.name, "19").out, re.M))
         assert all("paused" not in e for e in p.explain("19") if e["operation"] == "sound")
         p.execute("CREATE TABLE gone(id TEXT PRIMARY KEY)")
@@ -127,6 +127,30 @@ handlers:
         ended = until(lambda: status(p)["waiting"] == 0) and stop(run)
     counts(ended.json, received=40, done=40)
     assert sorted(lines(tmp_path, "ledger")) == sorted(str(i) for i in range(20))
+
+
+def test_explain_names_the_handler_of_the_message_and_no_other(tmp_path):
+    """Both handlers have the same operation; only one of them is paused."""
+    p = Pipeline(tmp_path, """
+key: "${/id}"
+type: "${/type}"
+operation: effect
+retry: {backoff: 10m..10m}
+handlers:
+  broken: {exec: [./effect]}
+  busy: {exec: [sh, -c, 'exit 75']}
+""", source=FOLLOW)
+    script(tmp_path, "effect", "true\n")
+    with p.start() as run:
+        until(p.is_running)
+        os.remove(os.path.join(tmp_path, "effect"))
+        p.append({"id": "a", "type": "broken"}, {"id": "b", "type": "busy"})
+        run.hear("event=paused")
+        until(lambda: status(p)["waiting"] == 2)
+        until(lambda: p.explain("a")[0].get("paused", {}).get("handler") == "broken")
+        entry, = p.explain("b")
+        assert entry["state"] == "waiting" and "paused" not in entry
+        stop(run)
 
 
 def test_f96_a_server_that_refuses_the_credentials_pauses_its_handler_alone(tmp_path):

@@ -75,6 +75,19 @@ static void one_handler_needs_no_filter(void **state)
     end(&f);
 }
 
+static void a_share_without_room_is_not_searched(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, HANDLERS);
+    use(&f, TWIN, 3); /* which shares its operation with a handler that has room */
+    (void)filter(&f, true, 0);
+    assert_true(once_due_shares_searched(&f.shares, f.handlers[SLOW].operation));
+    assert_true(once_due_shares_searched(&f.shares, f.handlers[INSIDE].operation));
+    assert_false(once_due_shares_searched(&f.shares, f.handlers[FAST].operation));
+    end(&f);
+}
+
 static void without_a_filter_no_more_is_taken_than_every_handler_can_start(void **state)
 {
     (void)state;
@@ -206,6 +219,7 @@ static void searches_begin_at_the_front_again_the_rarer_the_more_they_read(void 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_share_without_room_is_not_searched),
         cmocka_unit_test(one_handler_needs_no_filter),
         cmocka_unit_test(without_a_filter_no_more_is_taken_than_every_handler_can_start),
         cmocka_unit_test(handlers_of_one_operation_have_the_room_of_the_one_that_has_least),

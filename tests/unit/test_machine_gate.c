@@ -313,6 +313,25 @@ static void f95_a_breaker_over_unknowns_that_are_tried_again_has_the_time_of_its
     assert_int_equal(once_machine_counts(f->machine)->waiting, 100);
 }
 
+/* Those without a claim always are: no operator is asked. */
+static void f95_only_unknowns_that_are_held_make_probes_costly(void **state)
+{
+    fixture *f = *state;
+    f->natural = true;
+    open_unknown(f);
+    while (gate(f, 0)->hold != ONCE_GATE_BREAKER) work(f, 1);
+    assert_false(gate(f, 0)->costly);
+}
+
+static void f95_unknowns_that_are_held_make_probes_costly(void **state)
+{
+    fixture *f = *state;
+    open_unknown(f);
+    f->handler.hold = true;
+    while (gate(f, 0)->hold != ONCE_GATE_BREAKER) work(f, 1);
+    assert_true(gate(f, 0)->costly);
+}
+
 static void all_fail(fixture *f, once_item *item)
 {
     (void)f;
@@ -359,6 +378,8 @@ int main(void)
         TEST(a_message_that_another_worker_has_is_waited_for),
         TEST(nothing_is_found_while_a_handler_is_held_up),
         TEST(what_is_taken_while_its_handler_is_held_up_does_not_begin),
+        TEST(f95_only_unknowns_that_are_held_make_probes_costly),
+        TEST(f95_unknowns_that_are_held_make_probes_costly),
         TEST(f95_a_breaker_over_unknowns_that_are_held_does_not_outlast_patience),
         TEST(f95_a_breaker_over_unknowns_that_are_tried_again_has_the_time_of_its_retries),
         TEST(f96_natural_effects_that_all_die_of_one_reason_pause_their_handler),

@@ -3,14 +3,14 @@
  * A message that came, and that the machine does not want for now (the store has no room, or is away), is held by
  * nobody but this source. When the broker's consumer_timeout is over, it closes the channel, and everything that is not
  * acked comes again; a quorum queue counts that as a delivery of each, time after time, up to its delivery limit. So
- * when nothing was wanted for a quarter of that time, the consumer is left: nothing more comes. What has waited for half
- * of that time is given back. A quorum queue counts this, too, but it happens once. That all workers with the same
- * trouble have left before the first of them gives back matters: otherwise they would give it to each other.
+ * when nothing was wanted for a quarter of that time, the consumer is left: nothing more comes. What has waited for
+ * half of that time is given back. A quorum queue counts this, too, but it happens once. All workers with the same
+ * trouble should have left before the first of them gives back: otherwise they give it to each other.
  *
  * The queue is consumed again when the machine wants messages. After something was given back, no more are asked for
  * than it wants: what is taken at once is not given back again. If it has taken all of them and wants more, they become
- * twice as many, up to `prefetch`. A consumer keeps the limit that it was made with, so another one is added for that: a
- * queue whose only consumer leaves might be deleted (auto-delete), or go to another worker. */
+ * twice as many, up to `prefetch`. A consumer keeps the limit that it was made with, so another one is added for that:
+ * a queue whose only consumer leaves might be deleted (auto-delete), or go to another worker. */
 #include <assert.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -13,7 +13,9 @@
 
 static void end_if_possible(once_machine *machine)
 {
-    const bool acks_due = machine->end.status == ONCE_OK && once__machine_has_acks(machine);
+    /* What is committed is acked, also if the store has failed since. If acks fail as well, they are not waited for. */
+    const bool may_ack = machine->end.status == ONCE_OK || machine->acks.tries == 0;
+    const bool acks_due = may_ack && once__machine_has_acks(machine);
     if (acks_due || once__machine_rest_to_fetch(machine) || machine->outside.flight.n) return;
     machine->acks.release_all = machine->o.source & ONCE_SOURCE_ASSIGNS; /* other consumers get them soon */
     const bool released = !machine->acks.release_all || machine->streams.live == 0;

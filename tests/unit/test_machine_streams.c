@@ -322,6 +322,20 @@ static void a_revoked_stream_and_a_stop_do_not_wait_for_acks(void **state)
     acks_of(f, 1, &second);
 }
 
+/* The store fails for good after a commit: what was committed is acked all the same. */
+static void f59_what_is_committed_is_acked_before_a_failed_run_ends(void **state)
+{
+    once_item *items[3], second;
+    fixture *f = open_pausing(state, items, &second);
+    once_error why;
+    (void)once_fail(&why, ONCE_E_FULL, "the disk is full");
+    asks_no_acks(f);
+    once__machine_give_up(f->machine, ONCE_E_FULL, &why);
+    (void)once_machine_store_action(f->machine, f->now_ms);
+    assert_false(once_machine_ended(f->machine));
+    acks_of(f, 0, &second);
+}
+
 static void acks_do_not_wait_until_their_stream_is_paused(void **state)
 {
     once_item *items[3], second;
@@ -354,6 +368,7 @@ int main(void)
         TEST(acks_wait_while_more_is_worked_on),
         TEST(acks_do_not_wait_for_nothing),
         TEST(a_revoked_stream_and_a_stop_do_not_wait_for_acks),
+        TEST(f59_what_is_committed_is_acked_before_a_failed_run_ends),
         TEST(acks_do_not_wait_until_their_stream_is_paused),
     };
     return cmocka_run_group_tests_name("machine_streams", tests, NULL, NULL);

@@ -545,6 +545,30 @@ static void a_worker_that_wants_nothing_leaves_with_empty_hands(void **state)
     assert_string_equal(all_heard(f), QOS(10) " " CONSUME); /* nothing was given back */
 }
 
+/* A message now and then is not enough for those that wait behind it. */
+static void what_is_wanted_too_slowly_is_given_back(void **state)
+{
+    fixture *f = *state;
+    source_of(f)->hold_ms = 10000;
+    for (uint8_t tag = 1; tag <= 6; tag++) say_message(f, tag);
+    expect_given_of(f, 1, 1);
+    f->now_ms += 2000;
+    expect_given_of(f, 1, 1);
+    assert_string_equal(all_heard(f), "");
+    f->now_ms += 500;
+    expect_given_of(f, 1, 1);
+    assert_string_equal(all_heard(f), CANCEL(1));
+    say_left(f);
+    f->now_ms += 2499;
+    expect_given_of(f, 1, 1);
+    assert_string_equal(all_heard(f), "");
+    f->now_ms += 1;
+    expect_given_of(f, 1, 0);
+    assert_string_equal(all_heard(f), NACK(5) " " NACK(6));
+    expect_given_of(f, 1, 0);
+    assert_string_equal(all_heard(f), QOS(1) " " CONSUME);
+}
+
 /* At first no more than is wanted, then twice as many: what is taken at once is not given back again. The queue always
  * has a consumer meanwhile: it might be deleted when the last one leaves. */
 static void a_queue_is_consumed_again_by_and_by(void **state)
@@ -615,6 +639,21 @@ static void a_message_that_may_be_of_a_stream_needs_a_consumer(void **state)
     say_message_of_stream(f, 1);
     expect_given_of(f, 10, 0);
     assert_non_null(strstr(all_heard(f), QOS(9) " " CONSUME));
+}
+
+/* The same where there is no room for another consumer. */
+static void messages_that_may_be_of_a_stream_are_given_back_in_their_time(void **state)
+{
+    fixture *f = *state;
+    source_of(f)->consumer = (rabbitmq_consumer){0};
+    source_of(f)->hold_ms = 10000;
+    for (uint8_t tag = 1; tag <= 10; tag++) say_message_of_stream(f, tag);
+    expect_given_of(f, 10, 0);
+    f->now_ms += 5000;
+    expect_given_of(f, 10, 0);
+    assert_int_equal(source_of(f)->tags.open, 0);
+    expect_given_of(f, 10, 0);
+    assert_non_null(strstr(all_heard(f), QOS(10) " " CONSUME));
 }
 
 /* An ack for several covers none that is not settled, whatever lies between. */
@@ -799,8 +838,10 @@ int main(void)
         EACH(what_is_not_wanted_is_given_back),
         EACH(what_comes_after_the_consumer_was_left_is_given_back),
         EACH(a_queue_is_consumed_again_by_and_by),
+        EACH(what_is_wanted_too_slowly_is_given_back),
         EACH(a_worker_that_wants_nothing_leaves_with_empty_hands),
         EACH(a_message_that_may_be_of_a_stream_needs_a_consumer),
+        EACH(messages_that_may_be_of_a_stream_are_given_back_in_their_time),
         EACH(messages_that_are_wanted_again_meanwhile_are_not_given_back),
         EACH(an_ack_for_several_goes_over_what_was_given_back),
         EACH(a_connection_that_is_lost_without_a_consumer),

@@ -3,7 +3,8 @@
  * A message that came, and that the machine does not want for now (the store has no room, or is away), is held by
  * nobody but this source. When the broker's consumer_timeout is over, it closes the channel, and everything that is not
  * acked comes again; a quorum queue counts that as a delivery of each, time after time, up to its delivery limit. So
- * when nothing was wanted for a quarter of that time, the consumer is left: nothing more comes. What has waited for
+ * when nothing was wanted for a quarter of that time, or too little for all that came, the consumer is left: nothing
+ * more comes. What has waited for
  * half of that time is given back. A quorum queue counts this, too, but it happens once. All workers with the same
  * trouble should have left before the first of them gives back: otherwise they give it to each other.
  *
@@ -118,14 +119,14 @@ bool once__rabbitmq_left(rabbitmq_source *r)
     return true;
 }
 
-/* The first that waits came before all others that do. */
-static bool waits_too_long(rabbitmq_source *r)
+/* Whether more wait than can be handed out, the first of them for so long; it came before all others that wait. */
+static bool waits_in_vain(rabbitmq_source *r, size_t wanted, int64_t ms)
 {
-    if (!r->waiting) return false;
+    if (!r->waiting || (r->n_waiting <= wanted && once__rabbitmq_can_give(r))) return false;
     pthread_mutex_lock(&r->lock);
     const rabbitmq_tag *tag = once__rabbitmq_tags_find(&r->tags, r->waiting->tag);
     assert(tag);
-    const bool long_ago = once__rabbitmq_now_ms(r) - tag->came_ms >= r->hold_ms / 2;
+    const bool long_ago = once__rabbitmq_now_ms(r) - tag->came_ms >= ms;
     pthread_mutex_unlock(&r->lock);
     return long_ago;
 }
@@ -194,13 +195,13 @@ void once__rabbitmq_tend(rabbitmq_source *r, size_t wanted)
     if (wanted) c->wanted_ms = now_ms;
     switch (c->state) {
     case RABBITMQ_NO_CONSUMER:
-        if (!wanted && waits_too_long(r)) give_back(r);
+        if (waits_in_vain(r, wanted, r->hold_ms / 2)) give_back(r);
         else if (wanted && (!r->waiting || !once__rabbitmq_can_give(r)))
             once__rabbitmq_consume(r, c->gave_back ? wanted : r->prefetch);
         return;
     case RABBITMQ_ASKED: warn_not_confirmed(r); return;
     case RABBITMQ_CONSUMES:
-        if (!wanted && now_ms - c->wanted_ms >= r->hold_ms / 4) leave(r);
+        if (now_ms - c->wanted_ms >= r->hold_ms / 4 || waits_in_vain(r, wanted, r->hold_ms / 4)) leave(r);
         else if (wanted && !r->waiting) consume_more(r);
         return;
     case RABBITMQ_LEAVES: leave(r); return;

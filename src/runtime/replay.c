@@ -2,6 +2,7 @@
  * treated as a new delivery, through intake and accept, so that it gets the same answer as one from the source. */
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/duration.h"
 #include "base/failpoint.h"
@@ -12,15 +13,14 @@
 #include "runtime/choice.h"
 #include "runtime/known_store.h"
 #include "runtime/operate.h"
-#include "runtime/replay_preview.h"
+#include "runtime/replay_lot.h"
 #include "store/engine.h"
 
 #include "base/banned.h"
 
 enum {
-    BATCH = 4096,          /* letters in one transaction */
-    BATCH_BYTES = 4 << 20, /* bytes of their messages: the letter that reaches this is the last of its transaction */
-    PAGE = 16384           /* letters scanned in one go */
+    LOT_BYTES = 4 << 20, /* bytes of the messages of a lot: the letter that reaches this is the last of it */
+    PAGE = 16384         /* letters scanned in one go */
 };
 
 static const struct {
@@ -49,19 +49,17 @@ bool once_replay_verdict_leaves(once_replay_verdict verdict)
 
 typedef struct replaying {
     once_pipeline *pipeline;
-    once_backend *store;
     once_keying keying;
     const once_replay_options *options;
     once_replay_counts *counts;
     once_intake intake;
-    once_batch batch;             /* owns what belongs to one transaction */
-    once_replayed results[BATCH]; /* reported after the commit */
-    once_preview would[BATCH];    /* dry run: keys that they would put back; id 0: none */
-    once_preview_table preview;   /* dry run: the same of earlier transactions */
-    size_t n, bytes;
+    once_replay_lot lots[2];    /* the first has the operator's handle; the second may have none */
+    once_replay_lot *lot;       /* the one that is filled */
+    once_replay_lot *before;    /* the one that is committed meanwhile; NULL: none */
+    once_preview_table preview; /* dry run: keys that earlier lots would put back */
 
     once_reading letters;
-    uint64_t ids[BATCH]; /* of the next transactions */
+    uint64_t ids[ONCE_LOT]; /* of the next lots */
     size_t n_ids, max;
     uint64_t after, looked_at, total, paced;
     size_t scanned;
@@ -80,7 +78,7 @@ static once_bytes new_body(const replaying *r)
 static int take_in(replaying *r, const once_letter *letter, once_item *item, once_error *err)
 {
     assert(!r->options->body || r->options->n_ids == 1);
-    *item = (once_item){.batch = &r->batch, .message = letter->message};
+    *item = (once_item){.batch = &r->lot->batch, .message = letter->message};
     if (r->options->body) item->message.body = new_body(r);
     const int rc = once_intake_fetched(&r->intake, item, err);
     item->request.scope = &item->scope;
@@ -110,7 +108,7 @@ static int accept_again(replaying *r, once_item *item, once_replayed *out, once_
     const once_request *request = &item->request;
     const once_message *message = &item->message;
     once_decision decision;
-    int rc = r->store->ops->accept(r->store, &request, &message, 1, &decision, &r->batch.arena, err);
+    int rc = r->lot->store->ops->accept(r->lot->store, &request, &message, 1, &decision, &r->lot->batch.arena, err);
     if (rc != ONCE_OK) return rc;
     out->verdict = verdict_of(decision.answer);
     if (decision.answer == ONCE_ANSWER_DUPLICATE && decision.outcome == ONCE_STALE)
@@ -119,7 +117,7 @@ static int accept_again(replaying *r, once_item *item, once_replayed *out, once_
     if (decision.answer == ONCE_ANSWER_DEAD) out->reason = ONCE_BYTES("its key has another dead letter");
     if (decision.answer != ONCE_ANSWER_TOO_OLD || !r->options->force) return ONCE_OK;
     item->request.sent_ms = ONCE_NO_TIME;
-    rc = r->store->ops->accept(r->store, &request, &message, 1, &decision, &r->batch.arena, err);
+    rc = r->lot->store->ops->accept(r->lot->store, &request, &message, 1, &decision, &r->lot->batch.arena, err);
     if (rc == ONCE_OK)
         out->verdict =
             verdict_of(decision.answer) == ONCE_REPLAY_run ? ONCE_REPLAY_forced : verdict_of(decision.answer);
@@ -158,8 +156,9 @@ static int back_to_work(replaying *r, const once_letter *letter, const once_item
                         once_error *err)
 {
     assert(!once_hash_is_zero(letter->entry));
-    if (!r->options->body) return r->store->ops->replay_letter(r->store, letter->id, ended, err);
-    const int rc = r->store->ops->replay_with_body(r->store, letter->id, &item->request, &item->message, ended, err);
+    if (!r->options->body) return r->lot->store->ops->replay_letter(r->lot->store, letter->id, ended, err);
+    const int rc =
+        r->lot->store->ops->replay_with_body(r->lot->store, letter->id, &item->request, &item->message, ended, err);
     if (rc == ONCE_OK && !*ended) out->verdict = ONCE_REPLAY_other_key;
     return rc;
 }
@@ -174,7 +173,7 @@ static int look_at_lane(replaying *r, const once_item *item, const once_entry *e
     const bool versioned = back ? entry->versioned : item->request.lane.versioned;
     out->verdict = back ? ONCE_REPLAY_run : ONCE_REPLAY_forced;
     if (!versioned || (!back && !again && entry->state != ONCE_STATE_ABSENT)) return ONCE_OK;
-    const int rc = r->store->ops->outlook(r->store, &item->request, &lane, &r->batch.arena, err);
+    const int rc = r->lot->store->ops->outlook(r->lot->store, &item->request, &lane, &r->lot->batch.arena, err);
     if (rc != ONCE_OK || lane.answer == ONCE_ANSWER_RUN) return rc;
     out->verdict = verdict_of(lane.answer);
     out->reason = lane.reason;
@@ -190,7 +189,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
             "it was longer than message_max, and only its beginning was kept; raise message_max and deliver it again");
         return ONCE_OK;
     }
-    once_item *item = once_arena_new(&r->batch.arena, once_item, 1);
+    once_item *item = once_arena_new(&r->lot->batch.arena, once_item, 1);
     if (!item) return once_no_memory(err, "for a letter");
     int rc = take_in(r, letter, item, err);
     if (rc != ONCE_OK) return rc;
@@ -208,13 +207,13 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     out->type = item->message.type;
     once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, letter->old_key,
                      out->idempotency_key);
-    once_preview *mine = &r->would[r->n - 1];
+    once_preview *mine = &r->lot->would[r->lot->n - 1];
     bool behind;
     *mine = preview_of(&item->request);
     rc = look_behind_another(r, mine, out, &behind, err);
     if (rc != ONCE_OK || behind) return rc;
     once_entry entry;
-    rc = r->store->ops->get(r->store, item->request.id, &entry, &r->batch.arena, err);
+    rc = r->lot->store->ops->get(r->lot->store, item->request.id, &entry, &r->lot->batch.arena, err);
     if (rc != ONCE_OK) return rc;
     if (entry.state != ONCE_STATE_ABSENT)
         once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, entry.old_key,
@@ -228,21 +227,22 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     if (!again) return accept_again(r, item, out, err);
     if (out->verdict == ONCE_REPLAY_duplicate) return ONCE_OK;
     bool done;
-    rc = r->store->ops->revive(r->store, &item->request, &item->message, &done, err);
+    rc = r->lot->store->ops->revive(r->lot->store, &item->request, &item->message, &done, err);
     assert(rc != ONCE_OK || done);
     return rc;
 }
 
 static int replay_one(replaying *r, uint64_t id, once_error *err)
 {
-    assert(r->n < BATCH);
-    once_replayed *out = &r->results[r->n];
+    once_replay_lot *lot = r->lot;
+    assert(lot->n < ONCE_LOT);
+    once_replayed *out = &lot->results[lot->n];
     once_letter letter;
     bool found, ended = false;
     *out = (once_replayed){.letter = id, .verdict = ONCE_REPLAY_gone};
-    int rc = r->store->ops->letter_get(r->store, id, &letter, &found, &r->batch.arena, err);
+    int rc = r->lot->store->ops->letter_get(r->lot->store, id, &letter, &found, &r->lot->batch.arena, err);
     if (rc != ONCE_OK) return rc;
-    r->would[r->n++] = (once_preview){0};
+    lot->would[lot->n++] = (once_preview){0};
     if (!found || !once_bytes_equal(letter.scope.consumer, r->pipeline->spec->consumer)) return ONCE_OK;
     out->scope = letter.scope;
     out->key = letter.key;
@@ -252,18 +252,18 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     out->point = letter.message.at.point;
     out->reason = letter.reason;
     once__letter_outward_key(&r->keying, &letter, out->idempotency_key);
-    r->bytes += letter.message.body.len + letter.message.headers.len;
+    lot->bytes += letter.message.body.len + letter.message.headers.len;
     once__letters_note(&r->letters, &letter);
     rc = move(r, &letter, out, &ended, err);
     assert(out->verdict < ONCE_REPLAY_VERDICTS);
     if (!ended && out->verdict != ONCE_REPLAY_run && out->verdict != ONCE_REPLAY_forced)
-        r->would[r->n - 1].id = 0; /* it puts no key back */
+        r->lot->would[r->lot->n - 1].id = 0; /* it puts no key back */
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
     /* If the old, wrong message is delivered again, it must stay discarded. */
     if (!ended && r->options->body)
-        rc = r->store->ops->discard(r->store, id, once__letter_remember(r->pipeline->spec, letter.scope.operation),
-                                    &found, err);
-    else if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
+        rc = r->lot->store->ops->discard(r->lot->store, id,
+                                         once__letter_remember(r->pipeline->spec, letter.scope.operation), &found, err);
+    else if (!ended) rc = r->lot->store->ops->letter_drop(r->lot->store, id, &found, err);
     const bool forced = out->verdict == ONCE_REPLAY_forced, body = r->options->body != NULL;
     const char *what = forced ? (body ? "replay --force --body" : "replay --force") : body ? "replay --body" : "replay";
     const once_act act = {.what = what,
@@ -273,7 +273,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
                           .letter = id,
                           .idempotency_key = out->idempotency_key,
                           .body = body ? letter.message.body : (once_bytes){0}};
-    if (rc == ONCE_OK) rc = once__audit(r->pipeline, r->store, &act, err);
+    if (rc == ONCE_OK) rc = once__audit(r->pipeline, lot->store, &act, err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(replay_between)) rc = once_fail(err, ONCE_E_IO, "failpoint replay_between");
     return rc;
 }
@@ -283,50 +283,81 @@ static double seconds_since(const replaying *r)
     return (double)(once_env_mono_ns(r->pipeline->env) - r->begun_ns) / 1e9;
 }
 
-/* Remembers the keys that this transaction would have put back. */
+/* Remembers the keys that this lot would have put back. */
 static int remember_preview(replaying *r, once_error *err)
 {
     assert(r->options->dry_run);
+    const once_replay_lot *lot = r->lot;
     int rc = r->preview.size ? ONCE_OK : once__preview_open(&r->preview, r->total, err);
-    for (size_t i = 0; i < r->n && rc == ONCE_OK; i++) {
-        if (r->would[i].id) rc = once__preview_put(&r->preview, &r->would[i], err);
+    for (size_t i = 0; i < lot->n && rc == ONCE_OK; i++) {
+        if (lot->would[i].id) rc = once__preview_put(&r->preview, &lot->would[i], err);
     }
     return rc;
 }
 
-static void report(replaying *r)
+static void report(replaying *r, const once_replay_lot *lot)
 {
-    assert(r->n <= BATCH);
-    for (size_t i = 0; i < r->n; i++) {
-        r->counts->verdicts[r->results[i].verdict]++;
-        r->paced += verdicts[r->results[i].verdict].leaves;
-        if (r->options->visit) r->options->visit(r->options->user, &r->results[i]);
+    assert(lot->n <= ONCE_LOT);
+    for (size_t i = 0; i < lot->n; i++) {
+        r->counts->verdicts[lot->results[i].verdict]++;
+        r->paced += verdicts[lot->results[i].verdict].leaves;
+        if (r->options->visit) r->options->visit(r->options->user, &lot->results[i]);
     }
-    r->n = 0;
     if (r->options->progress) r->options->progress(r->options->user, r->looked_at, r->total, seconds_since(r));
+}
+
+/* Waits for the lot whose commit has begun, and reports it. */
+static int finish_before(replaying *r, once_error *err)
+{
+    once_replay_lot *before = r->before;
+    if (!before) return ONCE_OK;
+    r->before = NULL;
+    const int rc = once__lot_committed(before, err);
+    if (rc == ONCE_OK) report(r, before);
+    return rc;
+}
+
+/* Commits the lot: now, or while the next one is filled. */
+static int commit(replaying *r, once_error *err)
+{
+    once_replay_lot *lot = r->lot;
+    int rc = finish_before(r, err);
+    if (rc != ONCE_OK) {
+        lot->store->ops->rollback(lot->store);
+        return rc;
+    }
+    const bool beside = r->lots[1].store != NULL;
+    once__lot_commit(lot, beside);
+    r->before = lot;
+    if (!beside) return finish_before(r, err);
+    r->lot = lot == &r->lots[0] ? &r->lots[1] : &r->lots[0];
+    return ONCE_OK;
+}
+
+static int end_dry_run(replaying *r, bool more, once_error *err)
+{
+    r->lot->store->ops->rollback(r->lot->store);
+    const int rc = more ? remember_preview(r, err) : ONCE_OK;
+    if (rc == ONCE_OK) report(r, r->lot);
+    return rc;
 }
 
 /* Replays letters from ids[*at] on, in one transaction. */
 static int replay_some(replaying *r, size_t *at, once_error *err)
 {
-    assert(*at < r->n_ids && r->n_ids <= BATCH);
+    assert(*at < r->n_ids && r->n_ids <= ONCE_LOT);
     if (ONCE_FAIL_AT(replay_before)) return once_fail(err, ONCE_E_IO, "failpoint replay_before");
-    once_backend *store = r->store;
-    once_arena_reset(&r->batch.arena);
-    r->n = r->bytes = r->letters.left = 0;
-    int rc = store->ops->begin(store, err);
+    once_backend *store = r->lot->store;
+    r->letters.left = 0;
+    int rc = once__lot_begin(r->lot, err);
     if (rc != ONCE_OK) return rc;
-    while (rc == ONCE_OK && *at < r->n_ids && r->bytes < BATCH_BYTES) {
+    while (rc == ONCE_OK && *at < r->n_ids && r->lot->bytes < LOT_BYTES) {
         rc = once__letters_ahead(&r->letters, store, r->ids + *at, r->n_ids - *at, err);
         if (rc == ONCE_OK) rc = replay_one(r, r->ids[(*at)++], err);
     }
-    if (r->options->dry_run && rc == ONCE_OK) {
-        store->ops->rollback(store);
-        if (*at < r->n_ids || r->looked_at < r->total) rc = remember_preview(r, err); /* there are more */
-    } else {
-        rc = once__finish_tx(store, rc, err);
-    }
-    if (rc == ONCE_OK) report(r);
+    if (rc == ONCE_OK && r->options->dry_run) return end_dry_run(r, *at < r->n_ids || r->looked_at < r->total, err);
+    if (rc == ONCE_OK) return commit(r, err);
+    store->ops->rollback(store);
     return rc;
 }
 
@@ -341,16 +372,16 @@ static int replay_batch(replaying *r, once_error *err)
 /* Waits if it is ahead of the rate; lets a run that uses the same store work in between. */
 static int keep_pace(replaying *r, once_error *err)
 {
-    assert(r->n_ids == 0 && r->n == 0);
+    assert(r->n_ids == 0);
     const bool paced = r->options->rate && !r->options->dry_run;
     const double ahead_s = paced ? (double)r->paced / (double)r->options->rate - seconds_since(r) : 0;
-    return once__operator_pause(r->pipeline, &r->store, ahead_s > 0 ? (int64_t)(ahead_s * 1000) : 0, err);
+    return once__operator_pause(r->pipeline, &r->lots[0].store, ahead_s > 0 ? (int64_t)(ahead_s * 1000) : 0, err);
 }
 
 static bool collect(void *user, const once_letter *letter)
 {
     replaying *r = user;
-    assert(r->n_ids < BATCH);
+    assert(r->n_ids < ONCE_LOT);
     r->after = letter->id;
     r->scanned++;
     if (once__choice_has_letter(&r->options->choice, letter)) r->ids[r->n_ids++] = letter->id;
@@ -361,15 +392,15 @@ static bool collect(void *user, const once_letter *letter)
 static int look_through(const replaying *r, uint64_t after, bool only_ids, once_letter_visit *visit, void *user,
                         once_error *err)
 {
-    const once_store_ops *ops = r->store->ops;
+    const once_store_ops *ops = r->lot->store->ops;
     const once_bytes consumer = r->pipeline->spec->consumer;
-    return ops->letter_heads ? ops->letter_heads(r->store, consumer, after, only_ids, visit, user, err)
-                             : ops->letters(r->store, consumer, after, visit, user, err);
+    return ops->letter_heads ? ops->letter_heads(r->lot->store, consumer, after, only_ids, visit, user, err)
+                             : ops->letters(r->lot->store, consumer, after, visit, user, err);
 }
 
 static int replay_found(replaying *r, uint64_t last, once_error *err)
 {
-    assert(r->n_ids == 0 && r->max > 0 && r->max <= BATCH);
+    assert(r->n_ids == 0 && r->max > 0 && r->max <= ONCE_LOT);
     int rc = ONCE_OK;
     do {
         r->scanned = 0;
@@ -385,7 +416,7 @@ static int replay_found(replaying *r, uint64_t last, once_error *err)
 
 static int replay_named(replaying *r, once_error *err)
 {
-    assert(r->n_ids == 0 && r->max > 0 && r->max <= BATCH);
+    assert(r->n_ids == 0 && r->max > 0 && r->max <= ONCE_LOT);
     const once_replay_options *o = r->options;
     int rc = ONCE_OK;
     size_t at = 0;
@@ -421,22 +452,45 @@ static int find_last(replaying *r, uint64_t *last, once_error *err)
     return ONCE_OK;
 }
 
+/* Opens a second handle, if it saves time: not for a single lot, not at a given rate, and not beside a run, whose
+ * handle is lent to us between two of its transactions. Without one (the server has no connection left), lots are moved
+ * one after the other. */
+static void open_second(replaying *r)
+{
+    const once_backend *first = r->lots[0].store;
+    once_backend *second;
+    if (!(first->bits & ONCE_STORE_PARALLEL) || first == r->pipeline->run_store) return;
+    if (r->total <= r->max || r->options->rate || r->options->dry_run) return;
+    if (once__known_open_store(r->pipeline, &second, NULL) != ONCE_OK) return;
+    if (memcmp(&second->secret, &first->secret, sizeof second->secret) == 0) r->lots[1].store = second;
+    else once__store_close(second); /* another store is there now: the first handle will find out */
+}
+
+/* The letters up to `last`, or those that were named. */
+static int replay_lots(replaying *r, uint64_t last, once_error *err)
+{
+    open_second(r);
+    const int rc = r->options->ids ? replay_named(r, err) : replay_found(r, last, err),
+              end = finish_before(r, rc == ONCE_OK ? err : NULL);
+    return rc == ONCE_OK ? end : rc;
+}
+
 static int replay_all(replaying *r, once_error *err)
 {
     const once_replay_options *o = r->options;
-    r->max = o->rate && o->rate / 4 < BATCH ? (o->rate < 4 ? 1 : o->rate / 4) : BATCH;
+    r->max = o->rate && o->rate / 4 < ONCE_LOT ? (o->rate < 4 ? 1 : o->rate / 4) : ONCE_LOT;
     r->begun_ns = once_env_mono_ns(r->pipeline->env);
     if (o->ids) {
         r->total = o->n_ids;
-        return replay_named(r, err);
+        return replay_lots(r, 0, err);
     }
     uint64_t last;
     once_stats stats = {0};
     int rc = find_last(r, &last, err);
     /* after find_last: no more letters can appear up to `last` */
-    if (rc == ONCE_OK) rc = r->store->ops->stats(r->store, r->pipeline->spec->consumer, &stats, err);
+    if (rc == ONCE_OK) rc = r->lot->store->ops->stats(r->lot->store, r->pipeline->spec->consumer, &stats, err);
     r->total = stats.dead;
-    return rc == ONCE_OK ? replay_found(r, last, err) : rc;
+    return rc == ONCE_OK ? replay_lots(r, last, err) : rc;
 }
 
 int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out,
@@ -459,16 +513,18 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
     r->pipeline = pipeline;
     r->options = &asked;
     r->counts = out;
-    rc = once__open_keyed(pipeline, &r->store, err);
+    r->lot = &r->lots[0];
+    rc = once__open_keyed(pipeline, &r->lot->store, err);
     if (rc == ONCE_OK) {
-        once_intake_init(&r->intake, pipeline->spec, r->store->secret, 0, once_effect_prepare);
-        r->keying = once__keying_of(pipeline, r->store);
+        once_intake_init(&r->intake, pipeline->spec, r->lot->store->secret, 0, once_effect_prepare);
+        r->keying = once__keying_of(pipeline, r->lot->store);
         /* with keys made in another way, finished messages would run again */
-        rc = once__consumer_check_keys(pipeline, r->store, ONCE_KEYS_LOOK, err);
+        rc = once__consumer_check_keys(pipeline, r->lot->store, ONCE_KEYS_LOOK, err);
         if (rc == ONCE_OK) rc = replay_all(r, err);
         once_intake_release(&r->intake);
-        once_arena_release(&r->batch.arena);
-        once__operator_close(pipeline, r->store);
+        for (size_t i = 0; i < 2; i++) once_arena_release(&r->lots[i].batch.arena);
+        if (r->lots[1].store) once__store_close(r->lots[1].store);
+        once__operator_close(pipeline, r->lots[0].store);
     }
     once__preview_close(&r->preview);
     free(r);

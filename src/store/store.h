@@ -49,7 +49,9 @@ enum once_store_bits {
     ONCE_STORE_OWNS = 8,    /* may hold bodies */
     ONCE_STORE_LANES = 16,
     ONCE_STORE_LIST = 32,
-    ONCE_STORE_CLOCK = 64 /* the clock of the store decides leases, not the worker's */
+    ONCE_STORE_CLOCK = 64,    /* the clock of the store decides leases, not the worker's */
+    ONCE_STORE_PARALLEL = 128 /* transactions of several handles write at the same time; one waits for another only at
+                                 a key or lane that both have */
 };
 
 /* An entry that take, lapse or find returns. All its bytes live in the caller's arena. */

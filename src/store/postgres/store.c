@@ -86,7 +86,7 @@ static once_postgres *new_store(const once_store_options *options)
     if (!q) return NULL;
     q->storage.store.ops = &once__store_postgres;
     q->storage.store.bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS |
-                            ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK;
+                            ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK | ONCE_STORE_PARALLEL;
     q->storage.store.env = options->env ? options->env : once_env_real();
     q->storage.ops = &postgres_storage;
     q->storage.own_clock = true;

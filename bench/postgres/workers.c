@@ -134,6 +134,8 @@ static double run(const scene_asked *asked, int kind, int way, unsigned workers)
 }
 
 static double rates[WAYS][KINDS][SIZES][SCENE_ROUNDS_MAX];
+/* What one worker did just before and just after: the machine changes within a minute, and a round takes longer. */
+static double one[WAYS][KINDS][SIZES][SCENE_ROUNDS_MAX];
 
 static void add_rows(table *t, int kind, unsigned rounds, int ways)
 {
@@ -144,7 +146,7 @@ static void add_rows(table *t, int kind, unsigned rounds, int ways)
         else snprintf(labels[kind][s], sizeof labels[kind][s], "   %u workers / 1", sizes[s]);
         row *r = table_add(t, names[kind][s], labels[kind][s], s ? 2 : 0);
         for (int way = 0; way < ways; way++)
-            r->value[way] = s ? scene_median_ratio(rates[way][kind][s], rates[way][kind][0], rounds)
+            r->value[way] = s ? scene_median_ratio(rates[way][kind][s], one[way][kind][s], rounds)
                               : scene_median(rates[way][kind][0], rounds);
         if (!s) continue;
         r->relation = 'g';
@@ -164,6 +166,17 @@ bool workers_wanted(const scene_asked *asked)
     return false;
 }
 
+static void measure_round(const scene_asked *asked, int kind, int way, unsigned round)
+{
+    double before = rates[way][kind][0][round] = run(asked, kind, way, 1);
+    for (int s = 1; s < SIZES; s++) {
+        rates[way][kind][s][round] = run(asked, kind, way, sizes[s]);
+        const double after = run(asked, kind, way, 1);
+        one[way][kind][s][round] = (before + after) / 2;
+        before = after;
+    }
+}
+
 void workers_measure(const scene_asked *asked, table *t)
 {
     int ways = WAYS;
@@ -173,8 +186,7 @@ void workers_measure(const scene_asked *asked, table *t)
     }
     for (unsigned round = 0; round < asked->rounds; round++)
         for (int kind = 0; kind < KINDS; kind++)
-            for (int way = 0; is_wanted(asked, kind) && way < ways; way++)
-                for (int s = 0; s < SIZES; s++) rates[way][kind][s][round] = run(asked, kind, way, sizes[s]);
+            for (int way = 0; is_wanted(asked, kind) && way < ways; way++) measure_round(asked, kind, way, round);
     *t = (table){.columns = {"direct", "PgBouncer"}, .names = {"direct", "pooled"}};
     for (int kind = 0; kind < KINDS; kind++)
         if (is_wanted(asked, kind)) add_rows(t, kind, asked->rounds, ways);

@@ -8,7 +8,8 @@
  *
  * Each with 1, 2, 4, 6 and 8 workers, which share the messages (of b and e half of those that are asked for), on a
  * store that is there already; direct, and through PgBouncer in transaction mode. A rate counts from the start of the
- * processes to the end of the last one; ratios are those to one worker in the same round, medians over the rounds. */
+ * processes to the end of the last one; ratios are those to the mean of one worker just before and one just after,
+ * medians over the rounds. */
 #ifndef BENCH_POSTGRES_WORKERS_H
 #define BENCH_POSTGRES_WORKERS_H
 

@@ -102,6 +102,22 @@ bool once_buf_printf(once_buf *buf, const char *format, ...)
     return true;
 }
 
+once_bytes once_digits(uint64_t number, char room[ONCE_DIGITS])
+{
+    size_t at = ONCE_DIGITS - 1; /* as many digits as UINT64_MAX has */
+    room[at] = '\0';
+    do room[--at] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    return (once_bytes){room + at, ONCE_DIGITS - 1 - at};
+}
+
+bool once_buf_number(once_buf *buf, uint64_t number)
+{
+    char room[ONCE_DIGITS];
+    const once_bytes digits = once_digits(number, room);
+    return once_buf_append(buf, digits.data, digits.len);
+}
+
 int once_utf8_sequence(const unsigned char *at, size_t left)
 {
     assert(at && left > 0);

@@ -155,7 +155,9 @@ static bool is_text(once_bytes body)
 
 void once_http_result(once_buf *out, long status, once_bytes body, const once_json *json, bool whole, size_t max)
 {
-    once_buf_printf(out, "{\"status\":%ld", status);
+    assert(status >= 0);
+    once_buf_puts(out, "{\"status\":");
+    once_buf_number(out, (uint64_t)status);
     const size_t head = out->len;
     if (whole && body.len && body.len < max) {
         if (json) {

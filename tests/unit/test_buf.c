@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -141,6 +142,25 @@ static void json_keeps_the_maximum(void **state)
     once_buf_release(&buf);
 }
 
+static void numbers_are_written_as_printf_writes_them(void **state)
+{
+    (void)state;
+    static const uint64_t numbers[] = {0, 1, 9, 10, 99, 100, 4294967295, 10000000000000000000u, UINT64_MAX};
+    once_buf buf;
+    char expected[40], room[ONCE_DIGITS];
+    once_buf_init(&buf, 20);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const int len = snprintf(expected, sizeof expected, "%llu", (unsigned long long)numbers[i]);
+        once_buf_clear(&buf);
+        assert_true(once_buf_number(&buf, numbers[i]));
+        assert_int_equal(buf.len, len);
+        assert_string_equal(buf.data, expected);
+        assert_string_equal(once_digits(numbers[i], room).data, expected);
+    }
+    assert_false(once_buf_number(&buf, 1)); /* the maximum */
+    once_buf_release(&buf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +168,7 @@ int main(void)
         cmocka_unit_test(the_maximum_is_exact_and_failure_sticks),
         cmocka_unit_test(a_failed_append_adds_nothing),
         cmocka_unit_test(printf_of_every_length_around_the_capacity),
+        cmocka_unit_test(numbers_are_written_as_printf_writes_them),
         cmocka_unit_test(a_reserve_beyond_all_bounds_is_refused),
         cmocka_unit_test(json_escapes),
         cmocka_unit_test(json_replaces_what_is_not_utf8),

@@ -306,10 +306,9 @@ int once__http_call_make(http_call *call, once_error *err)
     const once_item *item = call->item;
     const once_http_input *input = item->input;
     once_outward key;
-    char attempt[24];
+    char attempt[ONCE_DIGITS];
     once_item_outward_key(&once_runner_options_of(driver->driver.runner)->keying, item, key);
-    const int len = snprintf(attempt, sizeof attempt, "%lld", (long long)item->decision.attempt);
-    const once_http_facts facts = {item->request.key, {key, strlen(key)}, {attempt, (size_t)len}};
+    const once_http_facts facts = {item->request.key, {key, strlen(key)}, once_digits(item->decision.attempt, attempt)};
     size_t n = 0;
     call->deadline_ms = once_runner_now_ms(driver->driver.runner) + call->fixed->timeout_ms;
     forget_answer(call);

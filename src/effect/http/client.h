@@ -126,6 +126,7 @@ struct http_driver {
     int64_t direct_due_ms; /* no direct call ends before */
     once_json json;        /* of an answer */
     once_buf result;
+    char read[64 << 10]; /* what a direct call reads at once */
 };
 
 once_effect_open once__http_open;

@@ -20,8 +20,6 @@
 
 #include "base/banned.h"
 
-enum { READ_AT_ONCE = 64 << 10 };
-
 /* ---- the request ---- */
 
 /* Lines as libcurl wants them: "Name:" means that it is not sent, and "Name;" that it has no value. */
@@ -52,7 +50,11 @@ bool once__http_direct_make(http_call *call)
     once_buf_puts(out, " HTTP/1.1\r\n");
     once_buf_append(out, fixed->usual_lines.data, fixed->usual_lines.len);
     for (const struct curl_slist *line = call->first_line; line; line = line->next) put_line(out, line->data);
-    if (once__http_has_body(call)) once_buf_printf(out, "Content-Length: %zu\r\n", call->body.len);
+    if (once__http_has_body(call)) {
+        once_buf_puts(out, "Content-Length: ");
+        once_buf_number(out, call->body.len);
+        once_buf_append(out, "\r\n", 2);
+    }
     once_buf_append(out, "\r\n", 2);
     return !out->failed;
 }
@@ -236,9 +238,10 @@ static void take_bytes(http_call *call, const char *data, size_t len)
 
 static void read_some(http_call *call)
 {
-    char data[READ_AT_ONCE];
+    char *data =
+        call->driver->read; /* not on the stack: what is there is zeroed first, which costs more than reading */
     ssize_t n;
-    do n = recv(call->fd, data, sizeof data, MSG_DONTWAIT);
+    do n = recv(call->fd, data, sizeof call->driver->read, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n > 0) {
         take_bytes(call, data, (size_t)n);

@@ -315,6 +315,7 @@ static size_t redact(once_bytes secret, char *text, size_t len)
 size_t once__http_redact(const http_call *call, char *text, size_t len)
 {
     const http_driver *driver = call->driver;
+    if (driver->n_secrets == 0 && !driver->token.file) return len; /* there is nothing to hide */
     once_bytes tokens[] = {once_buf_bytes(&driver->token.texts[0]),
                            once_buf_bytes(&driver->token.texts[1]),
                            {call->text.data + call->token_at, call->token_len}}; /* perhaps older than both */

@@ -153,7 +153,7 @@ int once__pair_keep(once_storage *storage, once_entry_pair *at, int changed, onc
 {
     assert(changed && at->entry);
     assert(at->lane || !(changed & (ONCE_LANE_CHANGED | ONCE_LANE_FREED))); /* a rule without a lane changes none */
-    char history[ONCE_HISTORY_MAX];
+    __attribute__((uninitialized)) char history[ONCE_HISTORY_MAX];          /* most entries have none */
     int rc = ONCE_OK;
     sign(storage, at, changed & ONCE_REPLACED, history);
     if (changed & ONCE_LETTER_NEEDED) {

@@ -24,7 +24,8 @@ typedef struct rows_cursor {
     sqlite3_vtab_cursor base; /* first: SQLite knows this part */
     const once_rows *rows;    /* NULL: none were given */
     size_t at;
-    once_sql_value values[ROW_VALUES]; /* of the current row */
+    bool shown;                        /* `values` are those of the current row */
+    once_sql_value values[ROW_VALUES]; /* a statement that only removes rows does not ask for them */
     unsigned char id[16], token[16], fingerprint[NEW_PRINT + ONCE_FIELDS_BYTES], lane[16];
 } rows_cursor;
 
@@ -53,7 +54,6 @@ static once_sql_value of_print(const once_entry *e, rows_cursor *c)
 /* Sets the values of the row, in the order of ENTRY_SUMMED. */
 static void show_row(rows_cursor *c)
 {
-    if (!c->rows || c->at >= c->rows->n) return;
     const once_slot *slot = c->rows->slots[c->at];
     const once_entry *e = &slot->entry;
     const once_sql_value values[] = {
@@ -89,9 +89,9 @@ static void show_row(rows_cursor *c)
         of_integer(e->failing_ms),
     };
     _Static_assert(sizeof values / sizeof *values == ROW_SUM - ROW_SUMMED, "as many as the columns of ENTRY_SUMMED");
-    c->values[ROW_N] = of_integer(slot->row);
     memcpy(c->values + ROW_SUMMED, values, sizeof values);
     c->values[ROW_SUM] = of_integer(once__sum_of_row('e', values, sizeof values / sizeof *values));
+    c->shown = true;
 }
 
 /* ---- what SQLite asks ---- */
@@ -150,7 +150,7 @@ static int rows_filter(sqlite3_vtab_cursor *cursor, int plan, const char *text, 
     rows_cursor *c = (rows_cursor *)cursor;
     c->rows = argc ? sqlite3_value_pointer(argv[0], pointer_type) : NULL;
     c->at = 0;
-    show_row(c);
+    c->shown = false;
     return SQLITE_OK;
 }
 
@@ -158,7 +158,7 @@ static int rows_next(sqlite3_vtab_cursor *cursor)
 {
     rows_cursor *c = (rows_cursor *)cursor;
     c->at++;
-    show_row(c);
+    c->shown = false;
     return SQLITE_OK;
 }
 
@@ -171,11 +171,15 @@ static int rows_end(sqlite3_vtab_cursor *cursor)
 static int rows_column(sqlite3_vtab_cursor *cursor, sqlite3_context *out, int at)
 {
     if (at >= ROW_VALUES) return SQLITE_OK; /* the argument: NULL */
-    const once_sql_value *value = &((rows_cursor *)cursor)->values[at];
-    if (value->type == SQLITE_INTEGER) sqlite3_result_int64(out, value->integer);
-    else if (value->type == SQLITE_BLOB && value->bytes.len)
-        sqlite3_result_blob64(out, value->bytes.data, value->bytes.len, SQLITE_STATIC);
-    else if (value->type == SQLITE_BLOB) sqlite3_result_zeroblob(out, 0);
+    rows_cursor *c = (rows_cursor *)cursor;
+    const once_slot *slot = c->rows->slots[c->at];
+    if (!c->shown && at > ROW_SUMMED) show_row(c);
+    const once_sql_value value = at == ROW_N        ? of_integer(slot->row)
+                                 : at == ROW_SUMMED ? of_id(slot->entry.id, c->id)
+                                                    : c->values[at];
+    if (value.type == SQLITE_INTEGER) sqlite3_result_int64(out, value.integer);
+    else if (value.type == SQLITE_BLOB) /* an empty one has no address */
+        sqlite3_result_blob64(out, value.bytes.len ? value.bytes.data : "", value.bytes.len, SQLITE_STATIC);
     return SQLITE_OK;
 }
 

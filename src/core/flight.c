@@ -142,22 +142,28 @@ void once_flight_remove(once_flight *flight, once_item *item)
     if (flight->n == 0) flight->extend_at_ms = flight->end_at_ms = ONCE_NEVER;
 }
 
+/* The oldest item that was not given to the executor, or one before it. They are usually the youngest of the list. */
+static once_item *first_to_give(const once_flight *flight)
+{
+    once_item *first = NULL;
+    size_t left = flight->waiting;
+    for (once_item *item = flight->last; left; item = item->prev) {
+        left -= !item->given;
+        first = item;
+    }
+    return first;
+}
+
 size_t once_flight_starts(once_flight *flight, int64_t now_ms, once_item **out, size_t max)
 {
     size_t n = 0;
-    for (once_item *item = flight->waiting ? flight->last : NULL; item && n < max; item = item->prev) {
+    for (once_item *item = first_to_give(flight); item && n < max && flight->waiting; item = item->next) {
         if (item->given || item->lost || !may_start(item, now_ms))
             continue; /* a lease that has run for long is extended first */
         item->given = true;
         flight->waiting--;
         look_again(flight, item);
         out[n++] = item;
-        if (flight->waiting == 0) break;
-    }
-    for (size_t i = 0; i < n / 2; i++) { /* found from the youngest on; they start in their order */
-        once_item *swap = out[i];
-        out[i] = out[n - 1 - i];
-        out[n - 1 - i] = swap;
     }
     return n;
 }

@@ -8,6 +8,9 @@
 
 #include "base/banned.h"
 
+/* Effects that are begun with one action. The executor looks what has ended before it asks for the next ones: with all
+ * of them at once, the store would wait for outcomes that are there already. */
+#define STARTS 64
 #define WRITE_MS 5000 /* how often to try a `then` that cannot be written; sooner where leases are short */
 
 /* The claim is durable, or there is none: the effect may begin. */
@@ -109,23 +112,33 @@ void once__machine_keep_unwritten(once_machine *machine, once_item *item, int64_
     once__machine_move(machine, item, ONCE_AT_RETURNED);
 }
 
-/* START goes before KILL. An effect is started only in the first half of its lease and killed at four fifths of it, so
- * no item is due for both, and a KILL that waits for a START still has a fifth of the lease. */
+static size_t find_ends(once_machine *machine, int64_t now_ms)
+{
+    const bool drained =
+        machine->end.stopping && (machine->store.gone || now_ms - machine->end.stop_at_ms >= machine->spec->drain_ms);
+    if (ONCE_PLANTED(no_kill)) return 0;
+    return once_flight_ends(&machine->outside.flight, drained, now_ms, machine->outside.list,
+                            machine->outside.flight.slots);
+}
+
+static size_t find_starts(once_machine *machine, int64_t now_ms)
+{
+    const size_t slots = machine->outside.flight.slots;
+    if (machine->end.stopping) return 0;
+    return once_flight_starts(&machine->outside.flight, now_ms, machine->outside.list, slots < STARTS ? slots : STARTS);
+}
+
+/* KILL goes before START: there may always be something to start. No item is due for both: an effect is started only in
+ * the first half of its lease and killed at four fifths of it. */
 once_action *once__machine_effect_action(once_machine *machine, int64_t now_ms)
 {
     if (machine->outside.out || machine->end.ended || machine->outside.flight.n == 0) return NULL;
     if (machine->end.stopping && machine->end.stop_at_ms == ONCE_NEVER) machine->end.stop_at_ms = now_ms;
-    once_action_kind kind = ONCE_ACT_START;
-    size_t n = machine->end.stopping ? 0
-                                     : once_flight_starts(&machine->outside.flight, now_ms, machine->outside.list,
-                                                          machine->outside.flight.slots);
+    once_action_kind kind = ONCE_ACT_KILL;
+    size_t n = find_ends(machine, now_ms);
     if (n == 0) {
-        const bool drained = machine->end.stopping &&
-                             (machine->store.gone || now_ms - machine->end.stop_at_ms >= machine->spec->drain_ms);
-        kind = ONCE_ACT_KILL;
-        n = ONCE_PLANTED(no_kill) ? 0
-                                  : once_flight_ends(&machine->outside.flight, drained, now_ms, machine->outside.list,
-                                                     machine->outside.flight.slots);
+        kind = ONCE_ACT_START;
+        n = find_starts(machine, now_ms);
     }
     if (n == 0) return NULL;
     if (kind == ONCE_ACT_START) once__machine_note_started(machine, machine->outside.list, n);

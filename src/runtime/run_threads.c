@@ -141,11 +141,9 @@ static void *effects_main(void *arg) /* @locality: the effects' thread */
     while (!once_machine_ended(r->machine)) {
         notice_stop(r);
         once_action *action = once_machine_effect_action(r->machine, once__run_now_ms(r));
-        if (action) {
-            start_or_kill(r, action);
-            continue;
-        }
-        const int64_t wait_ms = once_machine_effect_wait_ms(r->machine, once__run_now_ms(r));
+        if (action) start_or_kill(r, action);
+        /* There may be more to start. What has ended meanwhile goes to the store first. */
+        const int64_t wait_ms = action ? 0 : once_machine_effect_wait_ms(r->machine, once__run_now_ms(r));
         pthread_mutex_unlock(&r->lock);
         const size_t n = once_runner_wait(r->parts.runner, wait_ms < IDLE_MS ? wait_ms : IDLE_MS, items, RETURNS_MAX);
         pthread_mutex_lock(&r->lock);

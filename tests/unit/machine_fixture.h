@@ -20,6 +20,7 @@ enum { BATCH = 4, SLOTS = 2, LEASE_MS = 30000, DRAIN_MS = 1000, BEAT_MS = 700, R
 typedef struct fixture {
     bool unclean;   /* the last run did not end cleanly */
     unsigned batch; /* messages of a batch; 0: BATCH */
+    unsigned slots; /* of a handler outside; 0: SLOTS */
     int64_t ack_pause_ms;
     test_env world;
     once_handler_spec handler;
@@ -186,7 +187,9 @@ static inline fixture *open_source(void **state, bool outside, unsigned bits)
     test_env_init(&f->world, 1);
     f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"),
                                      .bits = ONCE_EFFECT_RUNS | (outside ? ONCE_EFFECT_OUTSIDE : 0),
-                                     .slots = outside ? SLOTS : 0,
+                                     .slots = !outside   ? 0
+                                              : f->slots ? f->slots
+                                                         : SLOTS,
                                      .lease_ms = LEASE_MS,
                                      .remember_ms = 1000000,
                                      .retry = {.attempts = 3, .min_ms = 100, .max_ms = 100}};

@@ -90,6 +90,26 @@ static void each_starts_once_and_in_order(void **state)
     once_flight_release(&f.flight);
 }
 
+static void of_many_the_oldest_start_first(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (size_t i = 0; i < 5; i++) depart(&f, i, 0);
+    once_flight_lose(&f.flight, &f.items[1]); /* it does not start */
+    assert_int_equal(once_flight_starts(&f.flight, 10, f.out, 2), 2);
+    assert_ptr_equal(f.out[0], &f.items[0]);
+    assert_ptr_equal(f.out[1], &f.items[2]);
+    depart(&f, 5, 10);
+    assert_int_equal(once_flight_starts(&f.flight, 10, f.out, 2), 2);
+    assert_ptr_equal(f.out[0], &f.items[3]);
+    assert_ptr_equal(f.out[1], &f.items[4]);
+    assert_int_equal(once_flight_starts(&f.flight, 10, f.out, 2), 1);
+    assert_ptr_equal(f.out[0], &f.items[5]);
+    assert_int_equal(once_flight_starts(&f.flight, 10, f.out, 2), 0);
+    once_flight_release(&f.flight);
+}
+
 static void a_lease_is_extended_well_before_its_end(void **state)
 {
     (void)state;
@@ -224,6 +244,7 @@ int main(void)
         cmocka_unit_test(an_item_departs_without_what_was_said_of_it),
         cmocka_unit_test(slots_are_counted_by_handler),
         cmocka_unit_test(each_starts_once_and_in_order),
+        cmocka_unit_test(of_many_the_oldest_start_first),
         cmocka_unit_test(a_lease_is_extended_well_before_its_end),
         cmocka_unit_test(f15_an_effect_ends_before_a_lease_that_cannot_be_kept),
         cmocka_unit_test(a_lost_claim_ends_at_once),

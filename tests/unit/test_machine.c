@@ -628,6 +628,50 @@ static void what_only_the_source_has_is_fetched_until_something_was_added(void *
     }
 }
 
+/* So what has ended meanwhile is settled while the others are begun. */
+static void effects_begin_a_few_at_a_time_and_in_their_order(void **state)
+{
+    enum { MANY = 150 };
+    fixture *f = *state;
+    once_item *items[MANY];
+    f->batch = f->slots = MANY;
+    open_pipe(state, true);
+    fetch(f, MANY, 0, items);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, MANY);
+    store_does(f, ONCE_ACT_COMMIT);
+    for (size_t begun = 0; begun < MANY;) {
+        once_action *start = once_machine_effect_action(f->machine, f->now_ms);
+        assert_true(start && start->kind == ONCE_ACT_START);
+        assert_in_range(start->n, 1, 64);
+        for (size_t i = 0; i < start->n; i++) assert_ptr_equal(start->items[i], items[begun + i]);
+        begun += start->n;
+        answer(f, start, ONCE_OK);
+    }
+    assert_null(once_machine_effect_action(f->machine, f->now_ms));
+}
+
+/* There may always be something to begin. What must end does not wait for that. */
+static void an_effect_that_must_end_is_ended_before_others_begin(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    fetch(f, 1, 0, NULL);
+    send_out(f, 1);
+    f->now_ms += LEASE_MS / 3;
+    fetch(f, 1, 0, NULL);
+    store_does(f, ONCE_ACT_BEGIN);
+    once_action *extend = asks_store(f, ONCE_ACT_EXTEND);
+    assert_int_equal(extend->n_extend, 1);
+    extend->items[0]->granted = false; /* another worker has it */
+    answer(f, extend, ONCE_OK);
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    once_action *kill = once_machine_effect_action(f->machine, f->now_ms);
+    assert_true(kill && kill->kind == ONCE_ACT_KILL && kill->n == 1);
+    answer(f, kill, ONCE_OK);
+    starts(f, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -644,6 +688,8 @@ int main(void)
         TEST(what_was_claimed_and_has_not_begun_is_put_back_at_a_stop),
         TEST(a_store_that_is_gone_leaves_outcomes_unsettled),
         TEST(what_hinders_the_run_may_show_after_an_effect_began),
+        TEST(effects_begin_a_few_at_a_time_and_in_their_order),
+        TEST(an_effect_that_must_end_is_ended_before_others_begin),
         TEST(an_effect_that_was_told_to_end_is_put_back_without_a_pause),
         TEST(of_two_failures_the_one_that_does_not_pass_counts),
         TEST(what_only_the_source_has_is_fetched_until_something_was_added),

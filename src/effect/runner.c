@@ -22,7 +22,7 @@
 #include "base/banned.h"
 
 enum {
-    EVENTS = 64, /* of one turn: what ended in it is given back before the next one, so that nobody waits for it */
+    EVENTS = 128, /* of one turn: what ended in it is given back before the next one, so that nobody waits for it */
     REASON_MAX = 400,
     EXPECTED = 8 /* so far ahead the CPU is told which item will be started */
 };

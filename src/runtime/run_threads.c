@@ -91,6 +91,10 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
         once__run_report_held(r);
         once__log_fetch_pause(&r->fetch_pause, r->machine, r->pipeline->spec, once__run_now_ms(r));
         if (!once__run_concerns_others(done.kind)) continue;
+        if (done.kind == ONCE_ACT_BEGIN && done.status == ONCE_OK) { /* all that is new: the queues have room */
+            pthread_cond_signal(&r->threads[ONCE_THREAD_SOURCE].wakeup);
+            continue;
+        }
         wake_others(w);
         if (r->parts.runner && on_store) once_runner_wake(r->parts.runner);
     }

@@ -687,6 +687,34 @@ static void test_a_settlement_does_not_read_its_claim_again(void **state)
     for (uint64_t i = 0; i < N; i++) assert_int_equal(state_of(f, i), ONCE_STATE_DONE);
 }
 
+/* Their memory is used again: by shorter keys and by longer ones. */
+static void test_kept_claims_have_keys_of_any_length(void **state)
+{
+    enum { N = 3, ROUNDS = 4 };
+    static const size_t lengths[ROUNDS][N] = {{1, 128, 300}, {300, 1, 128}, {129, 300, 1}, {1, 1, 1}};
+    fixture *f = *state;
+    char letters[300];
+    open_store(f, NULL);
+    memset(letters, 'k', sizeof letters);
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        once_request asked[N];
+        begin(f);
+        for (uint64_t i = 0; i < N; i++) {
+            asked[i] = ask(f, 10 * round + i, 1000);
+            asked[i].key = (once_bytes){letters, lengths[round][i]};
+            assert_int_equal(claim(f, &asked[i]), ONCE_ANSWER_RUN);
+        }
+        commit(f);
+        begin(f);
+        for (uint64_t i = 0; i < N; i++) settle(f, &asked[i], round % 2 ? ONCE_DONE : ONCE_UNKNOWN);
+        commit(f);
+    }
+    assert_int_equal(entries_read(f), 0);
+    assert_int_equal(count(f, "SELECT count(*) FROM once_entry"), 2 * N);
+    assert_int_equal(count(f, "SELECT sum(length(key)) FROM once_entry"), 1 + 128 + 300 + 129 + 300 + 1);
+    assert_int_equal(count(f, "SELECT count(*) FROM once_entry WHERE replace(CAST(key AS TEXT), 'k', '') = ''"), 2 * N);
+}
+
 /* Its settlement is rolled back, and comes again. */
 static void test_a_kept_claim_after_a_rollback(void **state)
 {
@@ -865,6 +893,7 @@ int main(void)
         EACH(test_letters_of_a_key_are_found_without_reading_all),
         EACH(test_the_ids_of_letters_are_found_without_reading_them),
         EACH(test_a_settlement_does_not_read_its_claim_again),
+        EACH(test_kept_claims_have_keys_of_any_length),
         EACH(test_a_kept_claim_after_a_rollback),
         EACH(f05_a_kept_claim_that_another_process_has_taken_over),
         EACH(test_a_kept_claim_whose_row_is_gone),

@@ -12,12 +12,49 @@
 
 #include "base/banned.h"
 
-enum { KEPT_MAX = 4096 };
+enum {
+    KEPT_MAX = 4096,
+    SPARE_MAX = 1024, /* claims whose memory stays for the next ones: the allocator is slow with so many of a size */
+    SHORT = 128       /* bytes of key and point, for which every spare claim has room */
+};
 
-typedef struct kept_claim {
+typedef struct kept_claim kept_claim;
+struct kept_claim {
     once_entry entry; /* key and point follow the struct */
     int64_t row, keep_ms;
-} kept_claim;
+    bool is_short;
+    kept_claim *next; /* of those that are spare */
+};
+
+static kept_claim *claim_new(once_sqlite *q, size_t bytes)
+{
+    kept_claim *claim = bytes <= SHORT ? q->kept_spare : NULL;
+    if (!claim) return malloc(sizeof *claim + (bytes <= SHORT ? SHORT : bytes));
+    q->kept_spare = claim->next;
+    q->n_kept_spare--;
+    return claim;
+}
+
+static void claim_free(once_sqlite *q, kept_claim *claim)
+{
+    if (!claim->is_short || q->n_kept_spare >= SPARE_MAX) {
+        free(claim);
+        return;
+    }
+    claim->next = q->kept_spare;
+    q->kept_spare = claim;
+    q->n_kept_spare++;
+}
+
+void once__kept_release(once_sqlite *q)
+{
+    once__kept_clear(q);
+    for (kept_claim *next; q->kept_spare; q->kept_spare = next) {
+        next = ((kept_claim *)q->kept_spare)->next;
+        free(q->kept_spare);
+    }
+    q->n_kept_spare = 0;
+}
 
 /* Bodies are not kept, and neither is an entry that failed before: both are seldom, and may be large. */
 static bool is_plain_claim(const once_slot *slot)
@@ -30,7 +67,7 @@ static bool is_plain_claim(const once_slot *slot)
 void once__kept_clear(once_sqlite *q)
 {
     kept_claim *claim;
-    for (size_t at = 0; q->kept.n && (claim = once_table_next(&q->kept, &at));) free(claim);
+    for (size_t at = 0; q->kept.n && (claim = once_table_next(&q->kept, &at));) claim_free(q, claim);
     once_table_clear(&q->kept, ONCE_TABLE_KEPT);
 }
 
@@ -39,15 +76,16 @@ void once__kept_add(once_sqlite *q, const once_slot *slot)
     if (!is_plain_claim(slot)) return;
     if (q->kept.n >= KEPT_MAX) once__kept_clear(q); /* some may never be settled here */
     const once_entry *e = &slot->entry;
-    kept_claim *claim = malloc(sizeof *claim + e->key.len + e->at.point.len);
+    const size_t len = e->key.len + e->at.point.len;
+    kept_claim *claim = claim_new(q, len);
     if (!claim) return;
     char *bytes = (char *)(claim + 1);
-    *claim = (kept_claim){*e, slot->row, slot->keep_ms};
+    *claim = (kept_claim){.entry = *e, .row = slot->row, .keep_ms = slot->keep_ms, .is_short = len <= SHORT};
     if (e->key.len) memcpy(bytes, e->key.data, e->key.len);
     if (e->at.point.len) memcpy(bytes + e->key.len, e->at.point.data, e->at.point.len);
     claim->entry.key.data = bytes;
     claim->entry.at.point.data = bytes + e->key.len;
-    if (!once_table_put(&q->kept, e->id, claim)) free(claim);
+    if (!once_table_put(&q->kept, e->id, claim)) claim_free(q, claim);
 }
 
 bool once__kept_take(once_sqlite *q, once_slot *slot)
@@ -63,6 +101,6 @@ bool once__kept_take(once_sqlite *q, once_slot *slot)
         slot->row = claim->row;
         slot->keep_ms = claim->keep_ms;
     }
-    free(claim);
+    claim_free(q, claim);
     return copied;
 }

@@ -121,6 +121,7 @@ void once__kept_add(once_sqlite *q, const once_slot *slot);
 /* Fills the new slot from memory. False: it is not kept. */
 bool once__kept_take(once_sqlite *q, once_slot *slot);
 void once__kept_clear(once_sqlite *q);
+void once__kept_release(once_sqlite *q);
 
 /* ---- lanes.c ---- */
 

@@ -128,7 +128,9 @@ typedef struct once_sqlite {
     char mark_name[16];      /* borrowed connection: the fact that tells whether the caller rolled back ... */
     uint64_t mark;           /* ... and its value in the state that memory mirrors; 0: none yet */
     once_live_filter live;
-    once_table kept;               /* committed claims of this handle (kept.c) */
+    once_table kept;  /* committed claims of this handle (kept.c) */
+    void *kept_spare; /* the memory of such claims, for the next ones */
+    size_t n_kept_spare;
     unsigned char lane_cursor[16]; /* where the sweep of lanes continues */
 
     /* the open transaction */

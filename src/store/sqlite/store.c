@@ -60,7 +60,7 @@ static void sqlite_close(once_backend *store)
     }
     once__sqlite_close(q->db);
     once_arena_release(&q->arena);
-    once__kept_clear(q);
+    once__kept_release(q);
     free(q->kept.at);
     free(q->slots.at);
     free(q->lanes.at);

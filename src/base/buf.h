@@ -26,8 +26,8 @@ bool once_buf_puts(once_buf *buf, const char *text);
 bool once_buf_printf(once_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool once_buf_number(once_buf *buf, uint64_t number); /* in decimal digits */
 
-/* The decimal digits of the number, in `room`, and a NUL behind them. A request over HTTP has several numbers, and printf
- * takes ten times as long. */
+/* The decimal digits of the number, in `room`, and a NUL behind them. A request over HTTP has several numbers, and
+ * printf takes ten times as long. */
 enum { ONCE_DIGITS = 21 };
 once_bytes once_digits(uint64_t number, char room[ONCE_DIGITS]);
 

@@ -157,6 +157,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void sha_block_x86(uint32_t s
     __m128i cdgh = _mm_set_epi32((int)state[2], (int)state[3], (int)state[6], (int)state[7]);
     const __m128i abef_before = abef, cdgh_before = cdgh;
     for (int i = 0; i < 4; i++) w[i] = _mm_shuffle_epi8(_mm_loadu_si128(from + i), big_endian);
+#pragma GCC unroll 16 /* so that the words stay in registers: each step would wait for memory otherwise */
     for (int i = 0; i < 16; i++) {
         const __m128i now = w[i % 4], last = w[(i + 3) % 4], add = _mm_add_epi32(now, _mm_loadu_si128(k + i));
         cdgh = _mm_sha256rnds2_epu32(cdgh, abef, add);
@@ -195,11 +196,12 @@ void once__sha256_block(uint32_t state[8], const unsigned char *block)
 void once__sha256_block(uint32_t state[8], const unsigned char *block) { once__sha256_block_plain(state, block); }
 #endif
 
-void once_sha256_begin(once_sha256_state *s)
-{
-    *s = (once_sha256_state){
-        .h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
-}
+#define SHA_START                                                                                                      \
+    {                                                                                                                  \
+        0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19                 \
+    }
+
+void once_sha256_begin(once_sha256_state *s) { *s = (once_sha256_state){.h = SHA_START}; }
 
 void once_sha256_add(once_sha256_state *s, const void *data, size_t len)
 {
@@ -239,6 +241,20 @@ void once_sha256_end(once_sha256_state *s, unsigned char out[32])
         out[4 * i + 2] = (unsigned char)(s->h[i] >> 8);
         out[4 * i + 3] = (unsigned char)s->h[i];
     }
+}
+
+void once_sha256_short(unsigned char text[128], size_t len, uint32_t out[8])
+{
+    assert(len <= ONCE_SHA256_SHORT);
+    static const uint32_t start[8] = SHA_START;
+    const size_t padded = len < 56 ? 64 : 128;
+    text[len] = 0x80;
+    memset(text + len + 1, 0, padded - 3 - len);
+    text[padded - 2] = (unsigned char)(len >> 5); /* the length in bits */
+    text[padded - 1] = (unsigned char)(len << 3);
+    memcpy(out, start, sizeof start);
+    once__sha256_block(out, text);
+    if (padded == 128) once__sha256_block(out, text + 64);
 }
 
 void once_sha256(const void *data, size_t len, unsigned char out[32])

@@ -38,6 +38,10 @@ once_hash once_siphash128(once_secret secret, const void *data, size_t len);
 once_hash once_xxh128(uint64_t seed, const void *data, size_t len);
 void once_sha256(const void *data, size_t len, unsigned char out[32]);
 
+/* The same for a text in memory that may be changed: its padding is written behind it. `out`: the words of the hash. */
+#define ONCE_SHA256_SHORT 119u /* bytes at most: with the padding they are two blocks */
+void once_sha256_short(unsigned char text[128], size_t len, uint32_t out[8]);
+
 /* SHA-256 in pieces: begin, add any number of times, end. */
 typedef struct once_sha256_state {
     uint32_t h[8];

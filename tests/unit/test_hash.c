@@ -131,6 +131,20 @@ static void sha256_of_a_block_is_the_same_on_every_cpu(void **state)
     }
 }
 
+static void sha256_of_a_short_text_is_the_same(void **state)
+{
+    (void)state;
+    for (size_t len = 0; len <= ONCE_SHA256_SHORT; len++) {
+        unsigned char text[128], whole[32];
+        uint32_t words[8];
+        memset(text, 0xee, sizeof text); /* what is behind the text does not matter */
+        for (size_t i = 0; i < len; i++) text[i] = (unsigned char)(i * 37 + len);
+        once_sha256(text, len, whole);
+        once_sha256_short(text, len, words);
+        for (size_t i = 0; i < 32; i++) assert_int_equal(words[i / 4] >> (24 - i % 4 * 8) & 0xff, whole[i]);
+    }
+}
+
 static void sha256_in_pieces_is_the_same(void **state)
 {
     (void)state;
@@ -272,6 +286,7 @@ int main(void)
         cmocka_unit_test(sha256_gives_the_published_vectors),
         cmocka_unit_test(sha256_pads_right_at_every_edge_of_a_block),
         cmocka_unit_test(sha256_of_a_block_is_the_same_on_every_cpu),
+        cmocka_unit_test(sha256_of_a_short_text_is_the_same),
         cmocka_unit_test(sha256_in_pieces_is_the_same),
         cmocka_unit_test(hmac_gives_the_published_vectors),
         cmocka_unit_test(order_is_by_a_then_b),

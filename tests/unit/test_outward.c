@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,28 @@ static void f82_it_is_what_the_documentation_says(void **state)
                         "d09c9295e44e60d3be8f40990fe147f2");
     assert_string_equal(key_of(&salted, "", "payments", "charge", ONCE_BYTES("p-1")),
                         "ca94a134812597f4ac7b9c1086d71c6a");
+}
+
+/* Short ones are hashed in another way than long ones. */
+static void f82_it_is_the_same_formula_for_every_length(void **state)
+{
+    (void)state;
+    for (size_t len = 1; len <= 300; len++) {
+        char key[300], expected[33];
+        unsigned char text[400], sum[32];
+        size_t at = 0;
+        for (size_t i = 0; i < len; i++) key[i] = (char)(i * 91 + len);
+        const once_bytes parts[4] = {ONCE_BYTES("acme"), ONCE_BYTES("payments"), ONCE_BYTES(""), {key, len}};
+        for (size_t i = 0; i < 4; i++) {
+            const size_t n = parts[i].len;
+            text[at++] = 0, text[at++] = 0, text[at++] = (unsigned char)(n >> 8), text[at++] = (unsigned char)n;
+            memcpy(text + at, parts[i].data, n);
+            at += n;
+        }
+        once_sha256(text, at, sum);
+        for (size_t i = 0; i < 16; i++) snprintf(expected + 2 * i, 3, "%02x", sum[i]);
+        assert_string_equal(key_of(&plain, "acme", "payments", "", parts[3]), expected);
+    }
 }
 
 static void f82_the_secret_of_the_store_does_not_matter(void **state)
@@ -109,6 +132,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f82_it_is_what_the_documentation_says),
+        cmocka_unit_test(f82_it_is_the_same_formula_for_every_length),
         cmocka_unit_test(f82_the_secret_of_the_store_does_not_matter),
         cmocka_unit_test(f82_no_choice_of_bytes_makes_two_scopes_equal),
         cmocka_unit_test(f63_f82_a_long_key_is_not_the_short_one_it_is_shown_as),

@@ -14,7 +14,10 @@
 
 #include "base/banned.h"
 
-enum { GROUP = 256 }; /* so many effects at most are handed over together */
+enum {
+    GROUP = 256, /* so many effects at most are handed over together */
+    BACK = 256   /* when so many have ended, the loop is told at once */
+};
 
 struct once_thread {
     once_threads *of;
@@ -110,17 +113,32 @@ static void add_idle(once_threads *threads, struct once_thread *thread)
     *at = thread;
 }
 
+/* Tells the loop that effects have ended. Not at once while others wait for a thread: functions that return at once
+ * would wake it for each of them, and a few would pass through all other threads at a time. This does not wait for an
+ * effect: while another one is queued, a thread is on its way to it. If none is, because no more can be made, the loop
+ * is told. @locks: lock */
+static void tell(once_threads *threads)
+{
+    const uint64_t one = 1;
+    if (threads->n_done == 0 || threads->told) return;
+    if (threads->n_done < BACK && threads->queued.first && threads->calling) return;
+    threads->told = true;
+    while (write(threads->done_watch.fd, &one, sizeof one) < 0 && errno == EINTR) continue;
+}
+
 /* @locks: lock */
 static once_job *wait_for_job(once_threads *threads, struct once_thread *thread)
 {
     once_job *j;
     if (thread->called) threads->calling = thread->called = false; /* it was just made */
     while (!(j = pop(&threads->queued)) && !threads->ending) {
+        tell(threads);
         add_idle(threads, thread);
         while (!thread->called && !threads->ending) pthread_cond_wait(&thread->call, &threads->lock);
         if (thread->called) threads->calling = thread->called = false;
     }
     if (j && threads->queued.first) call_one(threads);
+    tell(threads);
     return j;
 }
 
@@ -151,7 +169,6 @@ static void *thread_main(void *arg)
 {
     struct once_thread *thread = arg;
     once_threads *threads = thread->of;
-    const uint64_t one = 1;
     pthread_mutex_lock(&threads->lock);
     for (;;) {
         once_job *j = wait_for_job(threads, thread);
@@ -163,9 +180,8 @@ static void *thread_main(void *arg)
         pthread_mutex_lock(&threads->lock);
         j->running = false;
         thread->failed = j->run_failure != ONCE_OK;
-        const bool first = !threads->done.first; /* otherwise the loop has been told */
         push(&threads->done, j);
-        while (first && write(threads->done_watch.fd, &one, sizeof one) < 0 && errno == EINTR) continue;
+        threads->n_done++;
     }
     pthread_mutex_unlock(&threads->lock);
     return NULL;
@@ -191,6 +207,8 @@ static void done_ready(once_watch *watch, uint32_t events)
     pthread_mutex_lock(&threads->lock);
     once_job *j = threads->done.first, *next;
     threads->done.first = NULL;
+    threads->n_done = 0;
+    threads->told = false;
     pthread_mutex_unlock(&threads->lock);
     for (; j; j = next) {
         next = j->next;
@@ -237,6 +255,7 @@ static void hand_over(once_threads *threads)
     append(&threads->queued, &threads->starting);
     call_one(threads);
     if (threads->n == 0) append(&threads->starting, &threads->queued);
+    tell(threads);
     pthread_mutex_unlock(&threads->lock);
     while ((j = pop(&threads->starting))) {
         refuse(threads, j->item);

@@ -57,6 +57,8 @@ struct once_threads { /* first member of each kind */
 
     pthread_mutex_t lock; /* protects what follows, and what a driver puts behind this struct */
     once_job_queue queued, done;
+    uint32_t n_done;          /* in `done` */
+    bool told;                /* the loop was told of them */
     uint32_t n;               /* threads; they are made when they are needed */
     struct once_thread *idle; /* those that wait for a job; the last one that began to is the first */
     bool calling;             /* one was called, and has not come yet */

@@ -1103,6 +1103,21 @@ static void callbacks_run_beside_each_other_and_threads_are_used_again(void **st
     assert_in_range(threads, 1 + MAX_ITEMS, 2 + MAX_ITEMS); /* a sanitizer may have one */
 }
 
+/* The loop is told of several at a time, but not later than the next one begins. */
+static void an_outcome_does_not_wait_for_callbacks_that_take_long(void **state)
+{
+    fixture *f = *state;
+    desk d = {.answers = 1};
+    callback(f, &d);
+    for (int i = 0; i < MAX_ITEMS; i++) start(f, i, bytes("x"));
+    expect(ended(f), ONCE_DONE, "x", "");
+    wait_inside(&d, MAX_ITEMS);
+    for (int i = 1; i < MAX_ITEMS; i++) {
+        atomic_fetch_add(&d.answers, 1);
+        expect(ended(f), ONCE_DONE, "x", "");
+    }
+}
+
 static void a_killed_callback_learns_it_when_it_asks(void **state)
 {
     fixture *f = *state;
@@ -1194,6 +1209,7 @@ int main(void)
         TEST(failpoints_stand_before_and_after),
         TEST(a_callback_answers_for_itself),
         TEST(callbacks_run_beside_each_other_and_threads_are_used_again),
+        TEST(an_outcome_does_not_wait_for_callbacks_that_take_long),
         TEST(a_killed_callback_learns_it_when_it_asks),
         TEST(a_late_callback_is_logged_once_and_goes_on),
     };

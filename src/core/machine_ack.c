@@ -241,6 +241,14 @@ int64_t once__machine_ack_at_ms(const once_machine *machine, int64_t now_ms)
     return release_ms < at_ms ? release_ms : at_ms;
 }
 
+int64_t once_machine_acks_at_ms(const once_machine *machine, int64_t now_ms)
+{
+    if (machine->acks.out || machine->end.ended || !acks_wait(machine, now_ms)) return now_ms;
+    for (uint32_t i = 0; i < machine->streams.n; i++)
+        if (can_extend(at_turn(machine, i))) return now_ms;
+    return once__machine_has_acks(machine) ? machine->acks.next_ms : ONCE_NEVER;
+}
+
 /* The longest pause after a failure. With one that is long against the time of a delivery, the delivery would be lost.
  * */
 static int64_t longest_pause_ms(const once_machine *machine)

@@ -45,6 +45,7 @@ typedef struct once_run_thread {
     once_run *r;
     pthread_t thread;
     pthread_cond_t wakeup; /* with `lock`: there may be an action for this thread */
+    int64_t until_ms;      /* with `lock`: it sleeps until this time at most */
     once_action *(*next)(once_machine *machine, int64_t now_ms);
     void (*execute)(once_run *r, once_action *action);
     once_run_failure failure;

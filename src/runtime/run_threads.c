@@ -47,11 +47,19 @@ static void wake_fetch(once_run *r) /* @locks: lock */
     if (once_machine_wakes_fetch(r->machine, once__run_now_ms(r))) r->source->ops->wake(r->source);
 }
 
+/* There may be something for this thread. While acks wait for more that they can cover, theirs sleeps on: it would be
+ * woken for every few messages, and find nothing. */
+static void wake(once_run *r, int i) /* @locks: lock */
+{
+    const int64_t until_ms = r->threads[i].until_ms;
+    if (i == ONCE_THREAD_ACKS && once_machine_acks_at_ms(r->machine, once__run_now_ms(r)) >= until_ms) return;
+    pthread_cond_signal(&r->threads[i].wakeup);
+}
+
 static void wake_others(const once_run_thread *w) /* @locks: lock */
 {
-    once_run *r = w->r;
     for (int i = 0; i < ONCE_RUN_THREADS; i++)
-        if (w != &r->threads[i]) pthread_cond_signal(&r->threads[i].wakeup);
+        if (w != &w->r->threads[i]) wake(w->r, i);
 }
 
 /* How long this thread has nothing to do. The source's thread looks often, to notice a stop. */
@@ -75,7 +83,9 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
         if (!action) {
             if (once_machine_ended(r->machine)) break;
             const int64_t wait_ms = wait_ms_of(w);
-            wait_for(&w->wakeup, r, wait_ms < 1 ? 1 : wait_ms < IDLE_MS ? wait_ms : IDLE_MS);
+            const int64_t sleep_ms = wait_ms < 1 ? 1 : wait_ms < IDLE_MS ? wait_ms : IDLE_MS;
+            w->until_ms = once__run_now_ms(r) + sleep_ms;
+            wait_for(&w->wakeup, r, sleep_ms);
             continue;
         }
         if (on_store) r->executor.shows_waiting = r->snapshot_wanted;
@@ -91,8 +101,8 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
         once__run_report_held(r);
         once__log_fetch_pause(&r->fetch_pause, r->machine, r->pipeline->spec, once__run_now_ms(r));
         if (!once__run_concerns_others(done.kind)) continue;
-        if (done.kind == ONCE_ACT_BEGIN && done.status == ONCE_OK) { /* all that is new: the queues have room */
-            pthread_cond_signal(&r->threads[ONCE_THREAD_SOURCE].wakeup);
+        if (done.kind == ONCE_ACT_BEGIN && done.status == ONCE_OK) { /* what is in the work makes room to fetch */
+            wake(r, ONCE_THREAD_SOURCE);
             continue;
         }
         wake_others(w);
@@ -134,7 +144,7 @@ static void collect_outcomes(once_run *r, once_item *const *items, size_t n) /* 
     once__run_report_held(r);
     wake_fetch(r);
     for (int i = 0; i < ONCE_RUN_THREADS; i++)
-        if (!for_store || i == ONCE_THREAD_STORE) pthread_cond_signal(&r->threads[i].wakeup);
+        if (!for_store || i == ONCE_THREAD_STORE) wake(r, i);
 }
 
 static void *effects_main(void *arg) /* @locality: the effects' thread */

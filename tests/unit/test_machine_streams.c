@@ -285,7 +285,9 @@ static void acks_wait_while_more_is_worked_on(void **state)
     fixture *f = open_pausing(state, items, &second);
     asks_no_acks(f);
     assert_int_equal(once_machine_source_wait_ms(f->machine, f->now_ms), PAUSE_MS);
+    assert_int_equal(once_machine_acks_at_ms(f->machine, f->now_ms), f->now_ms + PAUSE_MS); /* nobody is woken before */
     f->now_ms += PAUSE_MS;
+    assert_int_equal(once_machine_acks_at_ms(f->machine, f->now_ms), f->now_ms);
     acks_of(f, 0, &second);
     asks_no_acks(f);
 }
@@ -306,6 +308,7 @@ static void a_revoked_stream_and_a_stop_do_not_wait_for_acks(void **state)
     once_item *items[3], second;
     fixture *f = open_pausing(state, items, &second);
     hears(f, ONCE_STREAM_REVOKED, 0);
+    assert_int_equal(once_machine_acks_at_ms(f->machine, f->now_ms), f->now_ms);
     acks_of(f, 0, &second);
     releases(f, 0);
     f->now_ms += PAUSE_MS;
@@ -319,6 +322,7 @@ static void a_revoked_stream_and_a_stop_do_not_wait_for_acks(void **state)
     }
     asks_no_acks(f);
     once_machine_stop(f->machine);
+    assert_int_equal(once_machine_acks_at_ms(f->machine, f->now_ms), f->now_ms);
     acks_of(f, 1, &second);
 }
 

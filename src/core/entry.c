@@ -95,7 +95,7 @@ static int64_t seen_behind_equals(const once_lane *lane, int64_t now_ms)
 void once__entry_begin(once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
 {
     assert(once__entry_is_absent(entry, now_ms));
-    assert(r->scope && r->remember_ms > 0);
+    assert(r->scope && r->remember_ms > 0 && !r->late);
     *entry = (once_entry){
         .id = entry->id,
         .state = ONCE_STATE_ABSENT,

@@ -124,8 +124,11 @@ typedef struct once_request {
     const once_scope *scope;
     once_bytes key;        /* 1..1024 bytes */
     once_hash id;          /* once_key_id(secret of the store, scope, key) */
-    once_hash fingerprint; /* zero: none */
-    once_token token;      /* chosen by the caller, new for every claim; the same again after a lost reply */
+    once_hash fingerprint; /* zero: none, or it is `late` */
+    /* Not NULL: the fingerprint is that of the bytes of this message, and is not computed yet. Most messages that run
+     * without a claim leave no entry, so nobody asks for it. once_request_print (core/print.h) computes it. */
+    const once_message *late;
+    once_token token; /* chosen by the caller, new for every claim; the same again after a lost reply */
     once_lane_request lane;
     int64_t lease_ms;    /* > 0 */
     int64_t remember_ms; /* > 0, or ONCE_FOREVER */

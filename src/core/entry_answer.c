@@ -38,6 +38,7 @@ bool once__entry_has_same_place(const once_entry *entry, const once_request *r)
 
 static bool has_other_content(const once_entry *entry, const once_request *r)
 {
+    assert(!r->late || once_hash_is_zero(entry->fingerprint));
     return !once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(r->fingerprint) &&
            !once_hash_equal(entry->fingerprint, r->fingerprint) && !ONCE_PLANTED(conflict_ignored);
 }

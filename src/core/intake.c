@@ -8,6 +8,7 @@
 #include "core/event.h"
 #include "core/fields.h"
 #include "core/intake_parse.h"
+#include "core/print.h"
 
 #include "base/banned.h"
 
@@ -121,26 +122,29 @@ static int read_version(once_intake *intake, once_item *item, int64_t *version, 
     return ONCE_OK;
 }
 
-/* By the same rule as content that is no JSON in libonce (lib/store.c). No body differs from an empty one. */
-static once_hash fingerprint_of_bytes(const once_intake *intake, const once_message *message)
+/* Whether it may run without a claim (core/machine_work.c decides it), so that its fingerprint may never be needed. */
+static bool prints_late(const once_intake *intake, const once_handler_spec *handler)
 {
-    const once_bytes body = message->body;
-    if (message->no_body) return once_xxh128(~intake->secret.k0, ONCE_NO_BODY_MEMBER, sizeof ONCE_NO_BODY_MEMBER - 1);
-    return once_xxh128(intake->secret.k0, body.len ? body.data : "", body.len);
+    return intake->prints_late && handler->natural && !intake->spec->order && once_handler_external(handler);
 }
 
-static int set_fingerprint(once_intake *intake, const once_message *message, const once_fingerprint_spec *spec,
+static int set_fingerprint(once_intake *intake, const once_message *message, const once_handler_spec *handler,
                            once_request *r, once_error *why)
 {
+    const once_fingerprint_spec *spec = &handler->fingerprint;
     const uint64_t seed = intake->secret.k0;
     int rc = ONCE_OK;
     assert(!intake->document || spec->kind != ONCE_FINGERPRINT_BYTES);
     r->fingerprint = (once_hash){0, 0};
     r->fields.n = 0;
+    r->late = NULL;
     if (spec->kind == ONCE_FINGERPRINT_NONE) return ONCE_OK;
-    if (!intake->document) r->fingerprint = fingerprint_of_bytes(intake, message);
-    else if (spec->kind == ONCE_FINGERPRINT_BODY)
-        r->fingerprint = once_fields_of_body(intake->document, seed, &r->fields);
+    if (!intake->document) {
+        r->late = message;
+        if (!prints_late(intake, handler)) once_request_print(r, intake->secret);
+        return ONCE_OK;
+    }
+    if (spec->kind == ONCE_FINGERPRINT_BODY) r->fingerprint = once_fields_of_body(intake->document, seed, &r->fields);
     else
         rc = once_fields_of_paths(intake->document, &intake->texts, spec->fields, spec->n, seed, &r->fields,
                                   &r->fingerprint, why);
@@ -270,7 +274,7 @@ int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
     if (rc == ONCE_OK && intake->spec->time) rc = read_time(intake, item, why);
     if (rc == ONCE_OK) rc = read_lane(intake, item, why);
     if (rc == ONCE_OK) rc = read_locks(intake, item, why);
-    if (rc == ONCE_OK) rc = set_fingerprint(intake, &item->message, &item->handler->fingerprint, &item->request, why);
+    if (rc == ONCE_OK) rc = set_fingerprint(intake, &item->message, item->handler, &item->request, why);
     if (rc != ONCE_OK) {
         item->request.id = (once_hash){0, 0};
         const int blamed = blame(item, rc, why, err);

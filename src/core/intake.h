@@ -20,6 +20,7 @@ typedef struct once_intake {
     once_secret secret; /* of the store */
     uint64_t run;
     once_prepare *prepare;
+    bool prints_late;        /* fingerprints may be left to who needs them (once_request.late) */
     once_json body, headers; /* reused for every message */
     once_texts texts;
     once_json *document; /* the body of the current message, parsed; NULL: it is bytes, or there is none */

@@ -185,6 +185,7 @@ int once_machine_new(const once_machine_options *options, once_machine **out, on
     machine->caution.window = machine->batch_max;
     once_intake_init(&machine->intake, options->spec, options->secret, options->run, options->prepare);
     once_intake_init(&machine->fetch_intake, options->spec, options->secret, options->run, options->prepare);
+    machine->fetch_intake.prints_late = true;
 
     const size_t pointer = sizeof(once_item *);
     const size_t most = machine->work.size = 2 * machine->batch_max; /* a batch, and as many that FIND may add */

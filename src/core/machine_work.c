@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/plant.h"
+#include "core/print.h"
 
 #include "base/banned.h"
 
@@ -120,6 +121,7 @@ void once__machine_arrange(once_machine *machine)
                 item->outcome = item->came_to, item->result = item->came_with, item->failure = item->came_why;
             item->stage = stage_of_returned(item);
             item->request.unclaimed = false;
+            if (!once_item_leaves_nothing(item)) once_request_print(&item->request, machine->o.secret);
             item->next_of_key = item->next_of_lane = NULL;
             machine->work.had_lanes |= !once_hash_is_zero(item->request.lane.id);
             machine->work.next_round[machine->work.next_round_n++] = item;
@@ -130,6 +132,8 @@ void once__machine_arrange(once_machine *machine)
                       : through_store(machine, item) ? ONCE_STAGE_ACCEPT
                                                      : ONCE_STAGE_CLAIM;
         item->request.unclaimed = runs_unclaimed(machine, item);
+        if (item->stage != ONCE_STAGE_CLAIM || !item->request.unclaimed)
+            once_request_print(&item->request, machine->o.secret);
         item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
         if (ONCE_PLANTED(new_tokens) && item->commit_unknown && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};

@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "base/no_memory.h"
 #include "core/policy.h"
+#include "core/print.h"
 #include "runtime/executor_impl.h"
 
 #include "base/banned.h"
@@ -125,6 +126,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(claim_after, err);
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->decision = decisions[i];
+        if (!decisions[i].unclaimed) once_request_print(&a->items[i]->request, x->store->secret);
         x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN && !decisions[i].unclaimed;
         x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
         once__note_lapsed(x, a->items[i]);

@@ -1,5 +1,6 @@
 /* Effects that are idempotent by nature: nothing is remembered of what finished, but the version of a lane. */
 #include "conform.h"
+#include "core/print.h"
 
 static once_request natural(once_request request)
 {
@@ -47,6 +48,23 @@ static void f26_a_natural_one_that_is_not_finished_conflicts(fixture *f)
     do_claim(f, &r);
     assert_answer(do_claim(f, &other), CONFLICT);
     assert_true(do_settle_maybe(f, &r, ONCE_RETRY));
+    assert_answer(do_claim(f, &other), CONFLICT);
+}
+
+/* One that runs without a claim brings its fingerprint only if an entry is there. */
+static void f26_a_late_fingerprint_is_compared_too(fixture *f)
+{
+    const once_message first = {.body = ONCE_BYTES("one"), .sent_ms = ONCE_NO_TIME};
+    const once_message second = {.body = ONCE_BYTES("two"), .sent_ms = ONCE_NO_TIME};
+    once_request r = ask_natural(f, "k"), same = ask_natural(f, "k"), other = ask_natural(f, "k");
+    r.fingerprint = once_print_of_bytes(f->store->secret, &first);
+    same.unclaimed = other.unclaimed = true;
+    same.fingerprint = other.fingerprint = (once_hash){0, 0};
+    same.late = &first;
+    other.late = &second;
+    assert_true(do_claim(f, &other).unclaimed);
+    do_claim(f, &r);
+    assert_answer(do_claim(f, &same), BUSY);
     assert_answer(do_claim(f, &other), CONFLICT);
 }
 
@@ -290,6 +308,7 @@ static void a_new_key_may_run_without_a_claim(fixture *f)
 const conform_test conform_natural[] = {
     CONFORM(nothing_is_kept_of_what_finished),
     CONFORM(f26_a_natural_one_that_is_not_finished_conflicts),
+    CONFORM(f26_a_late_fingerprint_is_compared_too),
     CONFORM_WITH(failures_of_natural_ones_are_entries, ONCE_STORE_OWNS),
     CONFORM(f14_a_zombie_of_a_natural_one_keeps_no_body),
     CONFORM(what_operators_end_is_gone),

@@ -518,9 +518,11 @@ static void what_leaves_nothing_is_settled_without_the_store(void **state)
     }
     once_item *const failed = &f->items[1];
     failed->request.unclaimed = false;
+    failed->request.late = &failed->message;
     assert_int_equal(act(f, ONCE_ACT_BEGIN, ITEMS), ONCE_OK);
     f->list[0] = failed;
     assert_int_equal(act(f, ONCE_ACT_CLAIM, 1), ONCE_OK);
+    assert_null(failed->request.late); /* it has an entry now */
     f->list[0] = &f->items[0];
     assert_int_equal(act(f, ONCE_ACT_SETTLE, ITEMS), ONCE_OK);
     for (size_t i = 0; i < ITEMS; i++) assert_true(f->items[i].granted);

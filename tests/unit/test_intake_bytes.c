@@ -2,6 +2,7 @@
 #include "intake_fixture.h"
 
 #include "core/conflict.h"
+#include "core/print.h"
 #include "effect/sql.h"
 #include "effect/stream_line.h"
 
@@ -231,9 +232,34 @@ static void a_stream_is_told_what_the_body_is(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* What may run without a claim gets its fingerprint when somebody asks for it. */
+static void a_late_fingerprint_is_the_same(void **state)
+{
+    (void)state;
+    for (int natural = 0; natural < 2; natural++) {
+        open_with(", body: bytes", "${coordinates}", natural ? "{callback: x, natural: true}" : "{callback: x}");
+        for (size_t i = 0; i < ODD; i++) {
+            once_item late = {.batch = &f.batch, .message = {.body = odd[i], .sent_ms = ONCE_NO_TIME}};
+            late.message.at = (once_coordinates){ONCE_BYTES("x"), ONCE_BYTES("1")};
+            f.intake.prints_late = false;
+            const once_hash print = of_bytes(odd[i]).request.fingerprint;
+            assert_false(once_hash_is_zero(print));
+            f.intake.prints_late = true;
+            assert_int_equal(once_intake_fetched(&f.intake, &late, NULL), ONCE_OK);
+            assert_int_equal(once_hash_is_zero(late.request.fingerprint), natural);
+            once_request_print(&late.request, f.intake.secret);
+            assert_true(once_hash_equal(late.request.fingerprint, print));
+            assert_null(late.request.late);
+        }
+        teardown(NULL);
+        setup(NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_late_fingerprint_is_the_same),
         TEST(any_bytes_are_a_message_and_each_has_its_own_key_and_fingerprint),
         TEST(the_bytes_of_json_are_not_its_meaning),
         TEST(headers_make_the_key_of_bytes),

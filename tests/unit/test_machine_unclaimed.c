@@ -55,6 +55,24 @@ static void a_natural_effect_needs_no_claim(void **state)
     assert_int_equal(once_machine_counts(f->machine)->attempts, SLOTS);
 }
 
+/* Only what is claimed, and what the store takes, needs its fingerprint. */
+static void what_failed_is_claimed_with_its_fingerprint(void **state)
+{
+    fixture *f = open_natural(state);
+    once_item *item;
+    fetch(f, 1, 0, &item);
+    item->request.late = &item->message;
+    item->request.fingerprint = (once_hash){0, 0};
+    goes_out(f, 1, true);
+    assert_non_null(item->request.late);
+    finishes(f, item, ONCE_RETRY);
+    store_does(f, ONCE_ACT_BEGIN);
+    once_action *action = asks_store(f, ONCE_ACT_CLAIM);
+    assert_ptr_equal(action->items[0], item);
+    assert_null(item->request.late);
+    assert_false(once_hash_is_zero(item->request.fingerprint));
+}
+
 /* It has no lease that could be extended, or end. */
 static void an_effect_without_a_claim_may_take_any_time(void **state)
 {
@@ -257,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_natural_effect_needs_no_claim),
+        TEST(what_failed_is_claimed_with_its_fingerprint),
         TEST(an_effect_without_a_claim_may_take_any_time),
         TEST(a_failure_without_a_claim_is_claimed_and_settled_at_once),
         TEST(the_budget_is_that_of_the_entry),

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/no_memory.h"
+#include "core/print.h"
 #include "store/engine/parts.h"
 
 #include "base/banned.h"
@@ -22,7 +23,9 @@ int once__verb_claim(once_backend *store, const once_request *const *requests, s
     once_entry_pair at; /* shared by all entries, because it is large */
     once_entry absent = {0};
     once_replacements gone = {0};
+    once_request printed;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        const once_request *request = requests[i];
         assert(!once_hash_is_zero(requests[i]->id) &&
                !once_hash_is_zero(requests[i]->token)); /* a message without a key is buried, not claimed */
         if (claims_nothing(storage, requests[i])) {
@@ -31,9 +34,14 @@ int once__verb_claim(once_backend *store, const once_request *const *requests, s
             (void)unchanged;
             continue;
         }
-        rc = once__pair_take(storage, requests[i]->id, requests[i]->lane.id, &at, err);
+        rc = once__pair_take(storage, request->id, request->lane.id, &at, err);
         if (rc != ONCE_OK) break;
-        const int changed = once_entry_claim(at.entry, at.lane, requests[i], storage->now_ms, &out[i]);
+        if (request->late) { /* an entry may be here, which its content is compared with */
+            printed = *request;
+            once_request_print(&printed, store->secret);
+            request = &printed;
+        }
+        const int changed = once_entry_claim(at.entry, at.lane, request, storage->now_ms, &out[i]);
         rc = once__own_words(at.entry, &out[i], arena, err);
         if (rc == ONCE_OK) rc = once__say_lapsed(&at, &out[i], arena, err);
         if (rc == ONCE_OK && (changed & ONCE_REPLACED))

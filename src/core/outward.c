@@ -16,7 +16,10 @@ static void put_word(uint32_t word, char *out)
     x = (x | x << 8) & UINT64_C(0x00ff00ff00ff00ff);
     x = (x | x << 4) & UINT64_C(0x0f0f0f0f0f0f0f0f);
     x += '0' * ones + ((x + 6 * ones) >> 4 & ones) * ('a' - '0' - 10);
-    for (size_t i = 0; i < 8; i++) out[i] = (char)(x >> (56 - 8 * i));
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    x = __builtin_bswap64(x);
+#endif
+    memcpy(out, &x, sizeof x);
 }
 
 static void put_words(const uint32_t words[4], once_outward out)

@@ -71,25 +71,37 @@ static bool is_down(const once_handler_state *h, int64_t now_ms)
     return h->refused >= 3 || h->worked_ms == 0 || now_ms - h->worked_ms >= 5000;
 }
 
+static once_bytes name_of(const once_handler_spec *handler)
+{
+    return handler->type.len ? handler->type : handler->operation;
+}
+
+/* Apart, because zeroing the text would cost more than all else that is done for a message that worked. */
+static __attribute__((noinline)) void report_refused(once_handler_state *h, const once_item *item, int64_t at_ms)
+{
+    const once_bytes name = name_of(item->handler);
+    char why[sizeof((once_error *)0)->text];
+    h->refused++;
+    snprintf(why, sizeof why, "%.*s", item->failure.len < 300 ? (int)item->failure.len : 300,
+             item->failure.data ? item->failure.data : "");
+    if (!is_down(h, at_ms) || !once__throttle_allows(&h->throttle, why, at_ms)) return;
+    h->said = true;
+    once_log(ONCE_LOG_WARN, "handler_down",
+             "handler '%.*s' is down: %u messages in a row were released or failed, and wait: %s", (int)name.len,
+             name.data, h->refused, why);
+}
+
 static void report_handler(once_run *r, const once_item *item, int64_t at_ms) /* @locks: lock */
 {
     assert(once_handler_external(item->handler) && item->run_failure == ONCE_OK);
     assert(item->handler >= r->pipeline->spec->handlers &&
            item->handler < r->pipeline->spec->handlers + r->pipeline->spec->n_handlers);
     once_handler_state *h = &r->handlers[item->handler - r->pipeline->spec->handlers];
-    const once_bytes name = item->handler->type.len ? item->handler->type : item->handler->operation;
-    char why[sizeof((once_error *)0)->text];
     if (is_refused(item)) {
-        h->refused++;
-        snprintf(why, sizeof why, "%.*s", item->failure.len < 300 ? (int)item->failure.len : 300,
-                 item->failure.data ? item->failure.data : "");
-        if (!is_down(h, at_ms) || !once__throttle_allows(&h->throttle, why, at_ms)) return;
-        h->said = true;
-        once_log(ONCE_LOG_WARN, "handler_down",
-                 "handler '%.*s' is down: %u messages in a row were released or failed, and wait: %s", (int)name.len,
-                 name.data, h->refused, why);
+        report_refused(h, item, at_ms);
     } else if (item->started && item->outcome != ONCE_RETRY && item->outcome != ONCE_UNKNOWN &&
                item->outcome != ONCE_RELEASE) {
+        const once_bytes name = name_of(item->handler);
         if (h->said)
             once_log(ONCE_LOG_WARN, "handler_works", "handler '%.*s' works again, after %u failures", (int)name.len,
                      name.data, h->refused);

@@ -224,6 +224,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     rc = look_at_lane(r, item, &entry, back, again, out, err);
     if (rc != ONCE_OK || out->verdict == ONCE_REPLAY_stale || out->verdict == ONCE_REPLAY_conflict) return rc;
     if (back) return back_to_work(r, letter, item, out, ended, err); /* a duplicate, too: its worker records that */
+    r->lot->alone = true;
     if (!again) return accept_again(r, item, out, err);
     if (out->verdict == ONCE_REPLAY_duplicate) return ONCE_OK;
     bool done;
@@ -303,7 +304,7 @@ static void report(replaying *r, const once_replay_lot *lot)
         r->paced += verdicts[lot->results[i].verdict].leaves;
         if (r->options->visit) r->options->visit(r->options->user, &lot->results[i]);
     }
-    if (r->options->progress) r->options->progress(r->options->user, r->looked_at, r->total, seconds_since(r));
+    if (r->options->progress) r->options->progress(r->options->user, lot->looked_at, r->total, seconds_since(r));
 }
 
 /* Waits for the lot whose commit has begun, and reports it. */
@@ -317,17 +318,21 @@ static int finish_before(replaying *r, once_error *err)
     return rc;
 }
 
-/* Commits the lot: now, or while the next one is filled. */
+/* Commits the lot: now, or while the next one is filled. The lot before it is reported when the commit has begun: a
+ * visitor may take its time (a person reads the output), and no transaction is open meanwhile. */
 static int commit(replaying *r, once_error *err)
 {
-    once_replay_lot *lot = r->lot;
-    int rc = finish_before(r, err);
+    once_replay_lot *lot = r->lot, *before = r->before;
+    const bool beside = r->lots[1].store && !lot->alone;
+    const int rc = before ? once__lot_committed(before, err) : ONCE_OK;
+    r->before = NULL;
     if (rc != ONCE_OK) {
         lot->store->ops->rollback(lot->store);
         return rc;
     }
-    const bool beside = r->lots[1].store != NULL;
+    lot->looked_at = r->looked_at;
     once__lot_commit(lot, beside);
+    if (before) report(r, before);
     r->before = lot;
     if (!beside) return finish_before(r, err);
     r->lot = lot == &r->lots[0] ? &r->lots[1] : &r->lots[0];
@@ -338,12 +343,13 @@ static int end_dry_run(replaying *r, bool more, once_error *err)
 {
     r->lot->store->ops->rollback(r->lot->store);
     const int rc = more ? remember_preview(r, err) : ONCE_OK;
+    r->lot->looked_at = r->looked_at;
     if (rc == ONCE_OK) report(r, r->lot);
     return rc;
 }
 
 /* Replays letters from ids[*at] on, in one transaction. */
-static int replay_some(replaying *r, size_t *at, once_error *err)
+static int replay_lot(replaying *r, size_t *at, once_error *err)
 {
     assert(*at < r->n_ids && r->n_ids <= ONCE_LOT);
     if (ONCE_FAIL_AT(replay_before)) return once_fail(err, ONCE_E_IO, "failpoint replay_before");
@@ -361,15 +367,16 @@ static int replay_some(replaying *r, size_t *at, once_error *err)
     return rc;
 }
 
-static int replay_batch(replaying *r, once_error *err)
+static int replay_ids(replaying *r, once_error *err)
 {
     int rc = ONCE_OK;
-    for (size_t at = 0; rc == ONCE_OK && at < r->n_ids;) rc = replay_some(r, &at, err);
+    for (size_t at = 0; rc == ONCE_OK && at < r->n_ids;) rc = replay_lot(r, &at, err);
     r->n_ids = 0;
     return rc;
 }
 
-/* Waits if it is ahead of the rate; lets a run that uses the same store work in between. */
+/* Waits if it is ahead of the rate; lets a run that uses the same store work in between. (With a second handle the
+ * first one may be in its commit; then both are ours alone, and nobody else uses them meanwhile.) */
 static int keep_pace(replaying *r, once_error *err)
 {
     assert(r->n_ids == 0);
@@ -407,7 +414,7 @@ static int replay_found(replaying *r, uint64_t last, once_error *err)
         rc = look_through(r, r->after, once__choice_is_all(&r->options->choice), collect, r, err);
         while (r->n_ids && r->ids[r->n_ids - 1] > last) r->n_ids--; /* created since: for the next replay */
         r->looked_at += r->scanned;
-        if (rc == ONCE_OK) rc = replay_batch(r, err);
+        if (rc == ONCE_OK) rc = replay_ids(r, err);
         if (rc == ONCE_OK) rc = keep_pace(r, err);
     } while (rc == ONCE_OK && r->scanned && r->after < last && !atomic_load(&r->pipeline->stop));
     r->counts->stopped = r->scanned && r->after < last;
@@ -423,7 +430,7 @@ static int replay_named(replaying *r, once_error *err)
     while (at < o->n_ids && rc == ONCE_OK && !atomic_load(&r->pipeline->stop)) {
         while (at < o->n_ids && r->n_ids < r->max) r->ids[r->n_ids++] = o->ids[at++];
         r->looked_at = at;
-        rc = replay_batch(r, err);
+        rc = replay_ids(r, err);
         if (rc == ONCE_OK) rc = keep_pace(r, err);
     }
     r->counts->stopped = at < o->n_ids;
@@ -453,26 +460,28 @@ static int find_last(replaying *r, uint64_t *last, once_error *err)
 }
 
 /* Opens a second handle, if it saves time: not for a single lot, not at a given rate, and not beside a run, whose
- * handle is lent to us between two of its transactions. Without one (the server has no connection left), lots are moved
- * one after the other. */
+ * handle is lent to us between two of its transactions. Not for letters that were named: one may be named twice, and
+ * the second lot would read it while the first one removes it. Without a second handle (the server has no connection
+ * left), lots are moved one after the other. */
 static void open_second(replaying *r)
 {
     const once_backend *first = r->lots[0].store;
     once_backend *second;
     if (!(first->bits & ONCE_STORE_PARALLEL) || first == r->pipeline->run_store) return;
-    if (r->total <= r->max || r->options->rate || r->options->dry_run) return;
+    if (r->total <= r->max || r->options->rate || r->options->dry_run || r->options->ids) return;
     if (once__known_open_store(r->pipeline, &second, NULL) != ONCE_OK) return;
     if (memcmp(&second->secret, &first->secret, sizeof second->secret) == 0) r->lots[1].store = second;
     else once__store_close(second); /* another store is there now: the first handle will find out */
 }
 
 /* The letters up to `last`, or those that were named. */
-static int replay_lots(replaying *r, uint64_t last, once_error *err)
+static int replay_chosen(replaying *r, uint64_t last, once_error *err)
 {
+    once_error first;
     open_second(r);
-    const int rc = r->options->ids ? replay_named(r, err) : replay_found(r, last, err),
-              end = finish_before(r, rc == ONCE_OK ? err : NULL);
-    return rc == ONCE_OK ? end : rc;
+    const int rc = r->options->ids ? replay_named(r, err) : replay_found(r, last, err), end = finish_before(r, &first);
+    if (end != ONCE_OK && err) *err = first; /* it came before what may have happened to the next lot */
+    return end != ONCE_OK ? end : rc;
 }
 
 static int replay_all(replaying *r, once_error *err)
@@ -482,7 +491,7 @@ static int replay_all(replaying *r, once_error *err)
     r->begun_ns = once_env_mono_ns(r->pipeline->env);
     if (o->ids) {
         r->total = o->n_ids;
-        return replay_lots(r, 0, err);
+        return replay_chosen(r, 0, err);
     }
     uint64_t last;
     once_stats stats = {0};
@@ -490,7 +499,7 @@ static int replay_all(replaying *r, once_error *err)
     /* after find_last: no more letters can appear up to `last` */
     if (rc == ONCE_OK) rc = r->lot->store->ops->stats(r->lot->store, r->pipeline->spec->consumer, &stats, err);
     r->total = stats.dead;
-    return rc == ONCE_OK ? replay_lots(r, last, err) : rc;
+    return rc == ONCE_OK ? replay_chosen(r, last, err) : rc;
 }
 
 int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out,

@@ -9,6 +9,7 @@ int once__lot_begin(once_replay_lot *lot, once_error *err)
     assert(lot->store && !lot->has_thread);
     once_arena_reset(&lot->batch.arena);
     lot->n = lot->bytes = 0;
+    lot->alone = false;
     return lot->store->ops->begin(lot->store, err);
 }
 

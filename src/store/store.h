@@ -51,7 +51,7 @@ enum once_store_bits {
     ONCE_STORE_LIST = 32,
     ONCE_STORE_CLOCK = 64,    /* the clock of the store decides leases, not the worker's */
     ONCE_STORE_PARALLEL = 128 /* transactions of several handles write at the same time; one waits for another only at
-                                 a key or lane that both have */
+                                 a key or lane that both have. Not behind a pooler, which may have one session */
 };
 
 /* An entry that take, lapse or find returns. All its bytes live in the caller's arena. */

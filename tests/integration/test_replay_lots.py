@@ -1,10 +1,14 @@
 """Replay of more letters than one transaction has, on PostgreSQL: while one lot is committed, the next is read over a second
 connection. Lots are committed in the order of their letters."""
 
+import json
+import subprocess
+import time
+
 import pytest
 
 import postgres
-from harness import counts
+from harness import ONCE, counts, environment, until
 from pgpipeline import PostgresPipeline, need_postgres, new_name
 
 need_postgres()
@@ -77,43 +81,107 @@ def test_lots_take_turns_on_two_connections_and_are_reported_in_order(p):
     works_once(p)
 
 
-def test_named_letters_do_so_too(p):
+def test_named_letters_are_moved_one_lot_after_the_other(p):
+    """One may be named twice: the second time it is gone."""
     watch_sessions(p)
-    ids = [id for (id,) in p.rows("SELECT id FROM once_letter ORDER BY id DESC LIMIT %d" % (LOT + 10))]
-    ended = p.once("replay", "--json", p.name, *ids)
-    assert ended.status == 0 and [letter["letter"] for letter in ended.json["letters"]] == [int(id) for id in ids], ended.err
-    assert len(set(sessions(p))) == 2
+    ids = [id for (id,) in p.rows("SELECT id FROM once_letter ORDER BY id DESC LIMIT %d" % LOT)]
+    ended = p.once("replay", "--json", p.name, *ids, *ids[:100])
+    assert ended.status == 1 and ended.json["counts"]["run"] == LOT and ended.json["counts"]["gone"] == 100, ended.err
+    assert [letter["letter"] for letter in ended.json["letters"][:LOT]] == [int(id) for id in ids]
+    assert len(set(sessions(p))) == 1 and p.value("SELECT count(*) FROM once_audit") == LOT
 
 
-@pytest.mark.parametrize("way", [["--all"], ["--all", "--dry-run"], ["--all", "--rate", "1000000"]])
-def test_one_connection_is_enough(p, way):
-    """A second one is not to be had; a dry run and a given rate do not ask for it."""
+def test_one_connection_is_enough(p):
+    """A second one is not to be had."""
     role = new_name()
     p.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 1; GRANT ALL ON SCHEMA public TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
     p.configure(CONFIG % "", store=p.url.replace("postgres@", f"{role}@"))
     watch_sessions(p)
     p.execute("GRANT ALL ON sessions TO PUBLIC")
-    ended = p.once("replay", "--json", p.name, *way)
+    ended = p.once("replay", "--json", p.name, "--all")
     assert ended.status == 0 and ended.json["counts"]["run"] == N, ended.err
-    assert len(set(sessions(p))) == (0 if "--dry-run" in way else 1)
-    assert p.value("SELECT count(*) FROM once_letter") == (N if "--dry-run" in way else 0)
+    assert len(set(sessions(p))) == 1 and p.value("SELECT count(*) FROM once_letter") == 0
 
 
-@pytest.mark.parametrize("lot", [1, 2])
-def test_f35_no_lot_is_committed_behind_one_that_failed(p, lot):
-    """Those before it are committed and reported, the one that was being read is rolled back."""
-    first = p.value("SELECT min(id) FROM once_letter")
+def connections(p):
+    """How many the database has had; the server counts one when it ends."""
+    return p.value("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
+
+
+@pytest.mark.parametrize("way, n", [(["--dry-run"], 1), (["--rate", "1000000"], 1), ([], 2)])
+def test_a_dry_run_and_a_given_rate_ask_for_no_second_connection(p, way, n):
+    p.once("status", p.name)
+    before = connections(p)
+    ended = p.once("replay", "--json", p.name, "--all", *way)
+    assert ended.status == 0 and ended.json["counts"]["run"] == N, ended.err
+    until(lambda: connections(p) >= before + n, what="the end of its sessions is counted")
+    assert connections(p) == before + n
+
+
+def refuse_audit(p, letter):
     p.execute(f"""
         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-          IF NEW.letter = {first} + {(lot - 1) * LOT + 100} THEN RAISE EXCEPTION 'no audit today'; END IF; RETURN NEW; END $$;
+          IF NEW.letter = {letter} THEN RAISE EXCEPTION 'no audit today'; END IF; RETURN NEW; END $$;
         CREATE TRIGGER refuse BEFORE INSERT ON once_audit FOR EACH ROW EXECUTE FUNCTION refuse()""")
+
+
+def moved(p, ended):
+    """How many letters were moved, by the tables; the output must say the same."""
+    n = p.value("SELECT count(*) FROM once_audit")
+    assert p.value("SELECT count(*) FROM once_letter") == N - n and p.value("SELECT count(*) FROM once_live WHERE state = 2") == n
+    assert ended.json["counts"]["run"] == n == len(ended.json["letters"])
+    return n
+
+
+@pytest.mark.parametrize("lot", [1, 2, 3])
+def test_f35_no_lot_is_committed_behind_one_that_failed(p, lot):
+    """Those before it are committed and reported, the one that was being read is rolled back."""
+    refuse_audit(p, p.value("SELECT min(id) FROM once_letter") + (lot - 1) * LOT + 100)
     ended = p.once("replay", "--json", p.name, "--all")
-    moved = (lot - 1) * LOT
     assert ended.status == 3 and "no audit today" in ended.err, ended
-    assert p.value("SELECT count(*) FROM once_letter") == N - moved and p.value("SELECT count(*) FROM once_audit") == moved
-    assert p.value("SELECT count(*) FROM once_live WHERE state = 2") == moved
+    n = moved(p, ended)
+    assert n == (lot - 1) * LOT
     p.execute("DROP TRIGGER refuse ON once_audit")
-    assert p.once("replay", "--json", p.name, "--all").json["counts"]["run"] == N - moved
+    assert p.once("replay", "--json", p.name, "--all").json["counts"]["run"] == N - n
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_f35_a_letter_that_cannot_be_read_while_the_lot_before_is_committed(p, fails):
+    """That lot is waited for, and reported if it was committed. If both failed, the first failure is shown."""
+    first = p.value("SELECT min(id) FROM once_letter")
+    if fails:
+        refuse_audit(p, first + 100)
+    p.execute(f"""
+        UPDATE once_letter SET kind = 77 WHERE id = {first} + {LOT} + 100;
+        CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.7); RETURN NULL; END $$;
+        CREATE TRIGGER slow BEFORE INSERT ON once_audit FOR EACH STATEMENT EXECUTE FUNCTION slow()""")
+    ended = p.once("replay", "--json", p.name, "--all")
+    assert ended.status == 3 and ("no audit today" if fails else "damaged") in ended.err, ended
+    assert moved(p, ended) == (0 if fails else LOT)
+
+
+def test_a_slow_reader_of_the_output_keeps_no_transaction_open(p):
+    """What was moved waits for workers meanwhile, and nothing is locked."""
+    process = subprocess.Popen([ONCE, "replay", "--json", p.name, "--all"], cwd=p.folder, stdout=subprocess.PIPE, env=environment(None, None, p.folder))
+    until(lambda: p.value("SELECT count(*) FROM once_audit") >= 2 * LOT, what="two lots are committed, and nobody reads")
+    until(lambda: p.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'") == 0,
+          what="no transaction is open")
+    time.sleep(0.3)
+    assert p.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'") == 0
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0 and len(json.loads(out)["letters"]) == N
+
+
+def test_the_same_new_key_in_two_lots(tmp_path):
+    """Letters without an entry: their keys are new to the store."""
+    n = LOT + 300
+    routed = 'key: "${/id}"\ntype: "${/type}"\ndead_limit: off\nhandlers:\n  %s: {sql: ["INSERT INTO t(id, lane) VALUES (:id, 0)"]}\n'
+    p = PostgresPipeline(str(tmp_path), routed % "other", TABLES)
+    p.write(*[{"id": f"p{i % (n - 200)}", "type": "new", "n": i} for i in range(n)])
+    counts(p.run(status=1), received=n, dead=n)
+    p.configure(routed % "new")
+    ended = p.once("replay", "--json", p.name, "--all")
+    assert ended.status in (0, 1) and ended.json["counts"]["run"] == n - 200, ended.err
 
 
 @pytest.mark.parametrize("hit", [LOT + 1, 2 * LOT + 200])

@@ -132,6 +132,7 @@ static int pg_open(const char *rest, const once_store_options *options, once_bac
     int rc = once__pg_new(rest, q->storage.store.env, options->consumer, options->cancel, &q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_connect(q->pg, 0, err);
     if (rc == ONCE_OK) rc = open_on(q, options, err);
+    if (rc == ONCE_OK && q->pg->shared) q->storage.store.bits &= ~(unsigned)ONCE_STORE_PARALLEL;
     if (rc == ONCE_OK && options->consumer.len) rc = once__pg_turns_init(q, options->consumer, err);
     if (rc != ONCE_OK) {
         pg_close(&q->storage.store);

@@ -125,7 +125,8 @@ static int read_version(once_intake *intake, once_item *item, int64_t *version, 
 /* Whether it may run without a claim (core/machine_work.c decides it), so that its fingerprint may never be needed. */
 static bool prints_late(const once_intake *intake, const once_handler_spec *handler)
 {
-    return intake->prints_late && handler->natural && !intake->spec->order && once_handler_external(handler);
+    return intake->prints_late && once_handler_unclaimed(handler) && !handler->hold && !intake->spec->order &&
+           !intake->spec->inbox;
 }
 
 static int set_fingerprint(once_intake *intake, const once_message *message, const once_handler_spec *handler,

@@ -254,7 +254,7 @@ uint64_t once_machine_gone(const once_machine *machine);
 int64_t once_machine_wait_ms(const once_machine *machine, int64_t now_ms);
 int64_t once_machine_source_wait_ms(const once_machine *machine, int64_t now_ms);
 int64_t once_machine_effect_wait_ms(const once_machine *machine, int64_t now_ms);
-/* Whatever happened, there is nothing to ack, extend or release before this time; ONCE_NEVER: until the next event. */
+/* As things are now, there is nothing to ack, extend or release before this time; ONCE_NEVER: until the next event. */
 int64_t once_machine_acks_at_ms(const once_machine *machine, int64_t now_ms);
 const once_counts *once_machine_counts(const once_machine *machine);
 const once_timings *once_machine_timings(const once_machine *machine);

@@ -83,13 +83,11 @@ static bool through_store(const once_machine *machine, const once_item *item)
            (item->request.natural && durable_claim && !once_hash_is_zero(item->request.lane.id));
 }
 
-/* Whether its effect may begin without a claim. Not if what it started could go on without us, while another worker
- * begins it again. */
+/* Whether its effect begins without a claim. */
 static bool runs_unclaimed(const once_machine *machine, const once_item *item)
 {
-    const unsigned claimed = ONCE_EFFECT_OUTLIVES | ONCE_EFFECT_THEN;
-    return item->tag && item->input && item->request.natural && !item->request.hold && once__item_is_external(item) &&
-           !(item->handler->bits & claimed) && once_hash_is_zero(item->request.lane.id) &&
+    return item->tag && item->input && item->request.natural && !item->request.hold &&
+           once_handler_unclaimed(item->handler) && once_hash_is_zero(item->request.lane.id) &&
            machine->outside.claims_left == 0;
 }
 

@@ -1,5 +1,5 @@
-/* The fingerprint of a body that is no JSON: that of its bytes. It is computed for every message that has one, and for
- * those that run without a claim only when something asks for it (once_request.late).
+/* The fingerprint of a body that is no JSON: that of its bytes. For messages that run without a claim it is computed
+ * only when something asks for it (once_request.late).
  *
  * Stores keep these values: they never change. */
 #ifndef ONCE_CORE_PRINT_H

@@ -211,6 +211,13 @@ static inline bool once_handler_external(const once_handler_spec *handler)
     return handler->bits & ONCE_EFFECT_OUTSIDE;
 }
 static inline bool once_handler_asks(const once_handler_spec *handler) { return handler->bits & ONCE_EFFECT_ASKS; }
+/* Its effect may begin without a claim: it is outside, a repeat does no harm, what it started does not go on without us
+ * while another worker begins it again, and nothing is written with its outcome. */
+static inline bool once_handler_unclaimed(const once_handler_spec *handler)
+{
+    const unsigned claimed = ONCE_EFFECT_OUTLIVES | ONCE_EFFECT_THEN;
+    return handler->natural && once_handler_external(handler) && !(handler->bits & claimed);
+}
 /* It runs in the transaction of the store, so effect and outcome are one. */
 static inline bool once_handler_inside(const once_handler_spec *handler)
 {

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import sqlite3
 import stat
 import sys
 
@@ -242,3 +243,17 @@ def test_check_says_what_bodies_are(tmp_path):
     assert "bodies are bytes" in p.once("check", p.name).out
     p.configure('key: "${/id}"\nhandler: {dead: no}\n')
     assert "bodies are bytes" not in p.once("check", p.name).out
+
+
+def test_f26_what_a_natural_message_failed_with_is_compared_later(tmp_path):
+    """It runs without a claim, so its fingerprint is computed when it has failed; the next delivery is compared with it."""
+    other = tmp_path / "other.db"
+    sqlite3.connect(other).executescript("CREATE TABLE t(body BLOB CHECK (length(body) > 3));").close()
+    p = Pipeline(tmp_path, f'key: "${{coordinates}}"\nhandler: {{natural: true, unknown: retry, sql: {{url: "sqlite:{other}", '
+                           'do: ["INSERT INTO t VALUES (:once_body)"]}}\n', source=BYTES)
+    p.write(b"\xff\x01", b"long enough")
+    counts(p.run(status=1), received=2, done=1, dead=1)
+    counts(p.run(status=1), received=2, done=1, duplicates=1)
+    p.write(b"\xff\x02", b"long enough")
+    counts(p.run(status=1), received=2, done=1, dead=1, conflicts=1)
+    assert [letter["kind"] for letter in p.once("list", "--dead", "--json", p.name).json["messages"]] == ["dead", "conflict"]

@@ -1103,7 +1103,7 @@ static void callbacks_run_beside_each_other_and_threads_are_used_again(void **st
     assert_in_range(threads, 1 + MAX_ITEMS, 2 + MAX_ITEMS); /* a sanitizer may have one */
 }
 
-/* The loop is told of several at a time, but not later than the next one begins. */
+/* The loop is told of several at a time, but at once when all that were queued have begun. */
 static void an_outcome_does_not_wait_for_callbacks_that_take_long(void **state)
 {
     fixture *f = *state;

@@ -36,7 +36,8 @@ int once__verb_claim(once_backend *store, const once_request *const *requests, s
         }
         rc = once__pair_take(storage, request->id, request->lane.id, &at, err);
         if (rc != ONCE_OK) break;
-        if (request->late) { /* an entry may be here, which its content is compared with */
+        /* what runs without a claim and finds no entry is compared with nothing, and leaves nothing */
+        if (request->late && (!request->unclaimed || at.entry->state != ONCE_STATE_ABSENT)) {
             printed = *request;
             once_request_print(&printed, store->secret);
             request = &printed;

@@ -221,11 +221,21 @@ static void answer_all(kafka_source *k, rd_kafka_queue_t *queue, int wait_ms)
     }
 }
 
+/* Whether it has joined, and so has what librdkafka 2.0.2 destroys with an assertion if nothing was ever assigned. After
+ * unsubscribe, which is carried out before it returns, an answer to an earlier request to join has no effect. A static
+ * member that does not unsubscribe may join at any moment. */
+static bool may_have_joined(kafka_source *k)
+{
+    if (k->kafka->instance.len) return true;
+    const char *protocol = rd_kafka_rebalance_protocol(k->member);
+    return !protocol || strcmp(protocol, "NONE") != 0;
+}
+
 /* Gives back all partitions and leaves the group. Bounded: a broker that does not answer finds out by the session's
  * timeout. A client of librdkafka 2.0.2 that is closed while it waits for the answer to an assignment of no partitions
  * waits for ever; without a subscription there is no such assignment. A static member does not leave: it may be back
- * before the session ends. False: the client must not be destroyed: it is not closed, or it has joined and was never
- * assigned anything, which librdkafka 2.0.2 answers with an assertion. */
+ * before the session ends. False: the client must not be destroyed: it is not closed, or it may have joined and was
+ * never assigned anything. */
 bool once__kafka_leave(kafka_source *k)
 {
     const int64_t until_ns = once__kafka_now_ns(k) + ONCE_KAFKA_COMMIT_MS * INT64_C(1000000);
@@ -233,17 +243,15 @@ bool once__kafka_leave(kafka_source *k)
     if (k->revoking) answer(k, false);
     k->revoking = false;
     answer_all(k, k->events, 0);
-    char *member_id = rd_kafka_memberid(k->member);
-    const bool has_joined = member_id && *member_id;
-    if (member_id) rd_kafka_mem_free(k->member, member_id);
     if (k->kafka->instance.len == 0) {
         (void)rd_kafka_unsubscribe(k->member);
         answer_all(k, k->events, 0);
     }
+    const bool may_destroy = k->was_assigned || !may_have_joined(k);
     rd_kafka_queue_t *last = rd_kafka_queue_new(k->member); /* not `events`: that would be forwarded to itself */
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(k->member, last);
     if (error) rd_kafka_error_destroy(error);
     while (!rd_kafka_consumer_closed(k->member) && once__kafka_now_ns(k) < until_ns) answer_all(k, last, 20);
     rd_kafka_queue_destroy(last);
-    return rd_kafka_consumer_closed(k->member) && (k->was_assigned || !has_joined);
+    return may_destroy && rd_kafka_consumer_closed(k->member);
 }

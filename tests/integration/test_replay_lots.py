@@ -8,8 +8,8 @@ import time
 import pytest
 
 import postgres
-from harness import ONCE, counts, environment, until
-from pgpipeline import PostgresPipeline, need_postgres, new_name
+from harness import ONCE, Running, counts, environment, until
+from pgpipeline import PostgresPipeline, need_postgres, new_name, psql
 
 need_postgres()
 
@@ -199,3 +199,15 @@ def test_lots_with_the_same_lanes_wait_for_each_other(tmp_path):
     ended = p.once("replay", "--json", p.name, "--all", deadline_s=25)
     assert ended.status == 0 and ended.json["counts"]["run"] == LOT + 300, ended.err
     works_once(p, LOT + 300)
+
+
+def test_f35_a_letter_that_another_process_moves_while_its_entry_is_waited_for(tmp_path):
+    """It was read before. Its message may have run since: what was read says nothing any more."""
+    p = pipeline(tmp_path, 2)
+    p.execute("BEGIN; SELECT FROM once_entry FOR UPDATE; DELETE FROM once_letter WHERE id = (SELECT min(id) FROM once_letter)")
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with Running(["replay", "--json", "--force", "--all", p.name], p.folder) as running:
+        until(lambda: psql(p.url, waits) == "1\n", what="it waits for the entries")
+        p.execute("COMMIT")
+        ended = running.end()
+    assert ended.json["counts"]["run"] == 1 and ended.json["counts"]["gone"] == 1, ended

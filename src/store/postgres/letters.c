@@ -181,6 +181,30 @@ static int load_ahead(once_postgres *q, once_error *err)
     return once__pg_load_by_id(q, ids, n, err);
 }
 
+/* Loading the entries may have waited for a transaction that removed letters, and these entries may have been processed
+ * since: what was read of such a letter before says nothing any more. */
+static int look_again(once_postgres *q, once_error *err)
+{
+    once_pg_params params = {0};
+    PGresult *result;
+    once__pg_array_begin(&q->columns[0], PG_INT8);
+    for (size_t i = 0; i < q->n_ahead; i++)
+        if (q->ahead[i].letter.id) once__pg_put_int8(&q->columns[0], (int64_t)q->ahead[i].id);
+    once__pg_param_array(&params, &q->columns[0]);
+    const int rc = once__pg_answer(q, PG_LETTERS_LEFT, &params, &result, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < q->n_ahead; i++) q->ahead[i].left = false;
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_ahead *ahead = find_ahead(q, (uint64_t)once__pg_int(result, i, 0));
+        if (ahead) ahead->left = true;
+    }
+    for (size_t i = 0; i < q->n_ahead; i++)
+        if (!q->ahead[i].left) q->ahead[i].letter.id = 0;
+    q->ahead_at = 0;
+    PQclear(result);
+    return ONCE_OK;
+}
+
 int once__pg_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n, once_error *err)
 {
     assert(once__pg_of(storage)->open);
@@ -208,7 +232,8 @@ int once__pg_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n,
     }
     q->ahead_at = 0; /* of two with one id the first one counts */
     PQclear(result);
-    return rc == ONCE_OK ? load_ahead(q, err) : rc;
+    if (rc == ONCE_OK) rc = load_ahead(q, err);
+    return rc == ONCE_OK ? look_again(q, err) : rc;
 }
 
 int once__pg_letter_get(once_storage *storage, uint64_t id, once_letter *out, bool *found, once_arena *arena,

@@ -186,18 +186,43 @@ static once_hash entry_of(const once_redis *r, const once_letter *letter)
     return once_key_id(r->storage.store.secret, &letter->scope, letter->key);
 }
 
+static void put_letter_key(once_redis *r, uint64_t id)
+{
+    char number[24];
+    const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
+    once__redis_put_key(r, "L", number, (size_t)len);
+}
+
 int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err)
 {
     assert(n > 0);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command_for(&r->pipe, n, n + 1);
     once__redis_text(&r->pipe, "MGET");
-    for (size_t i = 0; i < n; i++) {
-        char number[24];
-        const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)ids[i]);
-        once__redis_put_key(r, "L", number, (size_t)len);
-    }
+    for (size_t i = 0; i < n; i++) put_letter_key(r, ids[i]);
     return once__redis_ask(r, err);
+}
+
+/* Another process may have removed a letter before its entry was read, and that entry may have been processed since:
+ * what was read of such a letter says nothing any more. From now on, whoever removes one changes its entry, and the
+ * commit finds that out. */
+static int look_again(once_redis *r, const uint64_t *ids, size_t n, once_error *err)
+{
+    size_t had = 0;
+    assert(n == r->ahead.n);
+    for (size_t i = 0; i < n; i++) had += r->ahead.at[i].value.len > 0;
+    if (had == 0) return ONCE_OK;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, had + 1);
+    once__redis_text(&r->pipe, "EXISTS");
+    for (size_t i = 0; i < n; i++)
+        if (r->ahead.at[i].value.len) put_letter_key(r, ids[i]);
+    int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK || once__reply_count(r->pipe.replies[0]) == had) return rc;
+    rc = once__redis_ask_letters(r, ids, n, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++)
+        if (once__reply_at(r->pipe.replies[0], i).len == 0) r->ahead.at[i].value = (once_bytes){0};
+    return rc;
 }
 
 int once__redis_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n, once_error *err)
@@ -209,7 +234,7 @@ int once__redis_letters_ahead(once_storage *storage, const uint64_t *ids, size_t
     r->ahead.n = r->ahead_at = 0;
     if (!entries) return once__redis_nomem(err);
     if (n == 0) return ONCE_OK;
-    const int rc = once__redis_ask_letters(r, ids, n, err);
+    int rc = once__redis_ask_letters(r, ids, n, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < n; i++) {
         once_redis_ahead ahead = {.id = ids[i]};
@@ -222,5 +247,6 @@ int once__redis_letters_ahead(once_storage *storage, const uint64_t *ids, size_t
         if (value.len && once__redis_read_letter(ahead.value, ids[i], &letter, &unique))
             entries[n_entries++] = entry_of(r, &letter);
     }
-    return once__redis_prefetch(r, entries, n_entries, NULL, 0, false, err);
+    rc = once__redis_prefetch(r, entries, n_entries, NULL, 0, false, err);
+    return rc == ONCE_OK ? look_again(r, ids, n, err) : rc;
 }

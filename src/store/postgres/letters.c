@@ -291,13 +291,16 @@ int once__pg_letters(once_storage *storage, const once_letter_query *what, once_
     once__pg_param_int8(&params, (int64_t)page->number);
     once__pg_param_int8(&params, (int64_t)page->max);
     if (what->by_key) once__pg_param_bytes(&params, what->key);
-    const unsigned statement = what->by_key ? PG_LETTERS_OF_KEY : what->heads ? PG_LETTER_HEADS : PG_LETTERS;
+    const unsigned statement = what->by_key     ? PG_LETTERS_OF_KEY
+                               : what->only_ids ? PG_LETTER_IDS
+                               : what->heads    ? PG_LETTER_HEADS
+                                                : PG_LETTERS;
     int rc = once__pg_answer(q, statement, &params, &result, err);
     if (rc != ONCE_OK) return rc;
     bool go_on = true;
     for (int i = 0; i < PQntuples(result) && rc == ONCE_OK && go_on; i++) {
-        once_letter letter;
-        rc = read_letter(result, i, &q->arena, &letter, err);
+        once_letter letter = {.id = (uint64_t)once__pg_int(result, i, 0)};
+        if (statement != PG_LETTER_IDS) rc = read_letter(result, i, &q->arena, &letter, err);
         if (rc != ONCE_OK) break;
         page->number = letter.id;
         go_on = visit(user, &letter);

@@ -166,6 +166,7 @@ enum once_pg_statement {
     PG_LETTERS_DROP,
     PG_LETTERS,
     PG_LETTER_HEADS,
+    PG_LETTER_IDS,
     PG_LETTERS_OF_KEY,
     PG_AUDITS_PUT,
     PG_AUDITS,

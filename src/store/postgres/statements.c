@@ -36,12 +36,12 @@
 #define LETTERS_INSERT                                                                                                \
     "INSERT INTO once_letter(same, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, count, last_ms,"       \
     " tenant, consumer,"                                                                                               \
-    " operation, key, reason, type, headers, body, place, point, history) SELECT * FROM unnest($1::uuid[],"            \
-    " $2::uuid[],"                                                                                                     \
-    " $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],"               \
-    " $10::bigint[],"                                                                                                  \
-    " $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $18::bytea[]," \
-    " $19::bytea[], $20::bytea[], $21::bytea[]) ON CONFLICT (same) "
+    " operation, key, reason, type, headers, body, place, point, history) SELECT unnest($1::uuid[]),"                  \
+    " unnest($2::uuid[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), unnest($6::bigint[]),"     \
+    " unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::bigint[]),"                        \
+    " unnest($11::bytea[]), unnest($12::bytea[]), unnest($13::bytea[]), unnest($14::bytea[]), unnest($15::bytea[]),"   \
+    " unnest($16::bytea[]), unnest($17::bytea[]), unnest($18::bytea[]), unnest($19::bytea[]), unnest($20::bytea[]),"   \
+    " unnest($21::bytea[]) ON CONFLICT (same) "
 
 /* The arrays are sorted by id (round.c), and rows are inserted in their order. So the server sorts nothing, and keeps
  * nothing in between, as it would with unnest in FROM. That saves a tenth of the cost. */
@@ -127,15 +127,15 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
     [PG_ENTRY_DELETE] = "DELETE FROM once_entry WHERE id = ANY($1::uuid[])",
     [PG_LIVE_READ] = "SELECT " ONCE_PG_LIVE_FULL " WHERE l.id = ANY($1::uuid[]) ORDER BY l.id",
     [PG_LIVE_LANES] = "SELECT lane FROM once_live WHERE id = ANY($1::uuid[]) AND lane IS NOT NULL ORDER BY id",
-    [PG_LIVE_PUT] = "INSERT INTO once_live(" LIVE_COLUMNS ") SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[],"
-                    " $4::uuid[],"
-                    " $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],"
-                    " $11::bigint[], $12::bigint[],"
-                    " $13::bigint[], $14::bigint[], $15::smallint[], $16::smallint[], $17::boolean[], $18::bytea[],"
-                    " $19::bytea[],"
-                    " $20::bytea[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[],"
-                    " $26::bytea[], $27::bytea[],"
-                    " $28::bigint[], $29::bytea[]) ON CONFLICT (id) DO UPDATE SET (token,"
+    [PG_LIVE_PUT] = "INSERT INTO once_live(" LIVE_COLUMNS ")"
+                    " SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::uuid[]),"
+                    " unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),"
+                    " unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::bigint[]),"
+                    " unnest($13::bigint[]), unnest($14::bigint[]), unnest($15::smallint[]),"
+                    " unnest($16::smallint[]), unnest($17::boolean[]), unnest($18::bytea[]), unnest($19::bytea[]),"
+                    " unnest($20::bytea[]), unnest($21::bytea[]), unnest($22::bytea[]), unnest($23::bytea[]),"
+                    " unnest($24::bytea[]), unnest($25::bytea[]), unnest($26::bytea[]), unnest($27::bytea[]),"
+                    " unnest($28::bigint[]), unnest($29::bytea[]) ON CONFLICT (id) DO UPDATE SET (token,"
                     " fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms,"
                     " attempt, failures,"
                     " state, marks, owned, tenant, consumer, operation, key, place, point, reason, who, worker,"
@@ -152,9 +152,9 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
     [PG_LIVE_DELETE] = "DELETE FROM once_live WHERE ctid = ANY(ARRAY(SELECT ctid FROM once_live WHERE id ="
                        " ANY($1::uuid[]) ORDER BY id))",
     [PG_BODY_PUT] = "INSERT INTO once_body(id, sent_ms, type, headers, body, place, point)"
-                    " SELECT * FROM unnest($1::uuid[],"
-                    " $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[]) ON CONFLICT (id)"
-                    " DO UPDATE SET"
+                    " SELECT unnest($1::uuid[]),"
+                    " unnest($2::bigint[]), unnest($3::bytea[]), unnest($4::bytea[]), unnest($5::bytea[]),"
+                    " unnest($6::bytea[]), unnest($7::bytea[]) ON CONFLICT (id) DO UPDATE SET"
                     " (sent_ms, type, headers, body, place, point) = (excluded.sent_ms, excluded.type,"
                     " excluded.headers,"
                     " excluded.body, excluded.place, excluded.point)",
@@ -246,13 +246,15 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
                    " id LIMIT $3::bigint",
     [PG_LETTER_HEADS] = "SELECT " LETTER_HEAD " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER"
                         " BY id LIMIT $3::bigint",
+    [PG_LETTER_IDS] = "SELECT id FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id LIMIT"
+                      " $3::bigint",
     /* The expressions keep the server from using any index but the one of keys. */
     [PG_LETTERS_OF_KEY] = "SELECT " LETTER_HEAD " FROM once_letter WHERE key = $4::bytea AND consumer || ''::bytea ="
                           " $1::bytea AND id + 0 > $2::bigint"
                           " ORDER BY id + 0 LIMIT $3::bigint",
     [PG_AUDITS_PUT] = "INSERT INTO once_audit(time_ms, letter, consumer, who, what, key, note, body)"
-                      " SELECT * FROM unnest($1::bigint[], $2::bigint[],"
-                      " $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[])",
+                      " SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bytea[]), unnest($4::bytea[]),"
+                      " unnest($5::bytea[]), unnest($6::bytea[]), unnest($7::bytea[]), unnest($8::bytea[])",
     [PG_AUDITS] = "SELECT id, time_ms, letter, consumer, who, what, key, note, body FROM once_audit WHERE consumer ="
                   " $1::bytea"
                   " AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
@@ -377,6 +379,7 @@ const char *const once__pg_shapes[PG_STATEMENTS] = {
     [PG_LETTERS_DROP] = "",
     [PG_LETTERS] = "*" SHAPE_LETTER,
     [PG_LETTER_HEADS] = "*" SHAPE_LETTER,
+    [PG_LETTER_IDS] = "*q",
     [PG_LETTERS_OF_KEY] = "*" SHAPE_LETTER,
     [PG_AUDITS_PUT] = "",
     [PG_AUDITS] = "*qqQyyyyyy",

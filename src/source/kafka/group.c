@@ -221,21 +221,23 @@ static void answer_all(kafka_source *k, rd_kafka_queue_t *queue, int wait_ms)
     }
 }
 
-/* Whether it has joined, and so has what librdkafka 2.0.2 destroys with an assertion if nothing was ever assigned. After
- * unsubscribe, which is carried out before it returns, an answer to an earlier request to join has no effect. A static
- * member that does not unsubscribe may join at any moment. */
-static bool may_have_joined(kafka_source *k)
+/* It is a member of the group, or on its way to be one. */
+static bool is_member(kafka_source *k)
 {
-    if (k->kafka->instance.len) return true;
     const char *protocol = rd_kafka_rebalance_protocol(k->member);
-    return !protocol || strcmp(protocol, "NONE") != 0;
+    char *id = rd_kafka_memberid(k->member);
+    const bool named = id && *id;
+    if (id) rd_kafka_mem_free(k->member, id);
+    return named || !protocol || strcmp(protocol, "NONE") != 0;
 }
 
 /* Gives back all partitions and leaves the group. Bounded: a broker that does not answer finds out by the session's
  * timeout. A client of librdkafka 2.0.2 that is closed while it waits for the answer to an assignment of no partitions
  * waits for ever; without a subscription there is no such assignment. A static member does not leave: it may be back
- * before the session ends. False: the client must not be destroyed: it is not closed, or it may have joined and was
- * never assigned anything. */
+ * before the session ends.
+ *
+ * False: the client must not be destroyed: it is not closed, or it became a member and was never assigned anything,
+ * which librdkafka 2.0.2 answers with an assertion. Whoever is no member after unsubscribe does not become one. */
 bool once__kafka_leave(kafka_source *k)
 {
     const int64_t until_ns = once__kafka_now_ns(k) + ONCE_KAFKA_COMMIT_MS * INT64_C(1000000);
@@ -243,15 +245,16 @@ bool once__kafka_leave(kafka_source *k)
     if (k->revoking) answer(k, false);
     k->revoking = false;
     answer_all(k, k->events, 0);
-    if (k->kafka->instance.len == 0) {
+    const bool stays = k->kafka->instance.len > 0 && is_member(k);
+    if (!stays) {
         (void)rd_kafka_unsubscribe(k->member);
         answer_all(k, k->events, 0);
     }
-    const bool may_destroy = k->was_assigned || !may_have_joined(k);
+    const bool joins = stays || is_member(k);
     rd_kafka_queue_t *last = rd_kafka_queue_new(k->member); /* not `events`: that would be forwarded to itself */
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(k->member, last);
     if (error) rd_kafka_error_destroy(error);
     while (!rd_kafka_consumer_closed(k->member) && once__kafka_now_ns(k) < until_ns) answer_all(k, last, 20);
     rd_kafka_queue_destroy(last);
-    return may_destroy && rd_kafka_consumer_closed(k->member);
+    return rd_kafka_consumer_closed(k->member) && (k->was_assigned || !joins);
 }

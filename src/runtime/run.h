@@ -117,6 +117,8 @@ struct once_run {
     /* of the threads: */
     pthread_cond_t machine_ended;
     once_run_thread threads[ONCE_RUN_THREADS];
+    unsigned wake_threads;        /* those that are woken when the lock is free, as bits ... */
+    bool wake_runner;             /* ... and the effects' thread */
     once_run_failure seeks;       /* the store's thread carries them out, but it is the source that fails */
     once_handler_state *handlers; /* one for each of spec->handlers */
     /* --- the lock ends here; the rest belongs to the thread that starts the run, then to the run's own thread --- */

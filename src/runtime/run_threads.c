@@ -16,8 +16,28 @@
 #define IDLE_MS 1000 /* how long a thread sleeps at most */
 #define RETURNS_MAX 1024
 
-static void wait_for(pthread_cond_t *wakeup, once_run *r, int64_t ms) /* @locks: lock */
+/* Who is to be woken is noted, and woken when the lock is free: a thread that is woken while it is held would only wait
+ * for it, and where there are few processors, the holder would be interrupted for that. */
+static void unlock(once_run *r) /* @locks: lock, released */
 {
+    const unsigned threads = r->wake_threads;
+    const bool runner = r->wake_runner && r->parts.runner;
+    r->wake_threads = 0;
+    r->wake_runner = false;
+    pthread_mutex_unlock(&r->lock);
+    for (int i = 0; i < ONCE_RUN_THREADS; i++)
+        if (threads & (1u << i)) pthread_cond_signal(&r->threads[i].wakeup);
+    if (runner) once_runner_wake(r->parts.runner);
+}
+
+/* Sleeps; not when somebody is to be woken, because that may have made something to do. */
+static void wait_for(pthread_cond_t *wakeup, once_run *r, int64_t ms) /* @locks: lock, released meanwhile */
+{
+    if (r->wake_threads || r->wake_runner) {
+        unlock(r);
+        pthread_mutex_lock(&r->lock);
+        return;
+    }
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += ms % 1000 * 1000000;
@@ -37,8 +57,8 @@ static void notice_stop(once_run *r) /* @locks: lock */
     once_log(ONCE_LOG_INFO, "drain", "stopping; finishing what is in flight");
     once_machine_stop(r->machine);
     r->source->ops->wake(r->source);
-    for (int i = 0; i < ONCE_RUN_THREADS; i++) pthread_cond_signal(&r->threads[i].wakeup);
-    if (r->parts.runner) once_runner_wake(r->parts.runner);
+    r->wake_threads = (1u << ONCE_RUN_THREADS) - 1;
+    r->wake_runner = true;
 }
 
 /* A source that waits for messages of some streams does not know that it may give those of others again. */
@@ -53,7 +73,7 @@ static void wake(once_run *r, int i) /* @locks: lock */
 {
     const int64_t until_ms = r->threads[i].until_ms;
     if (i == ONCE_THREAD_ACKS && once_machine_acks_at_ms(r->machine, once__run_now_ms(r)) >= until_ms) return;
-    pthread_cond_signal(&r->threads[i].wakeup);
+    r->wake_threads |= 1u << i;
 }
 
 static void wake_others(const once_run_thread *w) /* @locks: lock */
@@ -90,7 +110,7 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
         }
         if (on_store) r->executor.shows_waiting = r->snapshot_wanted;
         if (on_store && r->executor.paused.version != r->paused.version) r->executor.paused = r->paused;
-        pthread_mutex_unlock(&r->lock);
+        unlock(r);
         w->execute(r, action);
         pthread_mutex_lock(&r->lock);
         const once_action done = *action; /* the machine reuses the action */
@@ -106,12 +126,12 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
             continue;
         }
         wake_others(w);
-        if (r->parts.runner && on_store) once_runner_wake(r->parts.runner);
+        r->wake_runner |= on_store;
     }
     wake_others(w);
+    r->wake_runner = true;
     pthread_cond_signal(&r->machine_ended);
-    if (r->parts.runner) once_runner_wake(r->parts.runner);
-    pthread_mutex_unlock(&r->lock);
+    unlock(r);
     return NULL;
 }
 
@@ -119,7 +139,7 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
 static void start_or_kill(once_run *r, once_action *action)
 {
     assert(r->parts.runner && action->n > 0);
-    pthread_mutex_unlock(&r->lock);
+    unlock(r);
     if (action->kind == ONCE_ACT_START) once_runner_start(r->parts.runner, action->items, action->n);
     else once_runner_kill(r->parts.runner, action->items, action->n);
     pthread_mutex_lock(&r->lock);
@@ -158,12 +178,12 @@ static void *effects_main(void *arg) /* @locality: the effects' thread */
         if (action) start_or_kill(r, action);
         /* There may be more to start. What has ended meanwhile goes to the store first. */
         const int64_t wait_ms = action ? 0 : once_machine_effect_wait_ms(r->machine, once__run_now_ms(r));
-        pthread_mutex_unlock(&r->lock);
+        unlock(r);
         const size_t n = once_runner_wait(r->parts.runner, wait_ms < IDLE_MS ? wait_ms : IDLE_MS, items, RETURNS_MAX);
         pthread_mutex_lock(&r->lock);
         if (n) collect_outcomes(r, items, n);
     }
-    pthread_mutex_unlock(&r->lock);
+    unlock(r);
     return NULL;
 }
 
@@ -206,7 +226,7 @@ static void wait_for_end(once_run *r, bool stop)
         if (!once_machine_ended(r->machine)) wait_for(&r->machine_ended, r, TICK_MS);
         once__run_report_stuck(r);
     }
-    pthread_mutex_unlock(&r->lock);
+    unlock(r);
 }
 
 static void init_threads(once_run *r)

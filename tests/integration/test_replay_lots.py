@@ -2,13 +2,14 @@
 connection. Lots are committed in the order of their letters."""
 
 import json
+import signal
 import subprocess
 import time
 
 import pytest
 
 import postgres
-from harness import ONCE, Running, counts, environment, until
+from harness import ONCE, Running, counts, environment, stopped, until
 from pgpipeline import PostgresPipeline, need_postgres, new_name, psql
 
 need_postgres()
@@ -211,3 +212,34 @@ def test_f35_a_letter_that_another_process_moves_while_its_entry_is_waited_for(t
         p.execute("COMMIT")
         ended = running.end()
     assert ended.json["counts"]["run"] == 1 and ended.json["counts"]["gone"] == 1, ended
+
+
+def test_f35_letters_without_an_entry_are_moved_by_one_replay(tmp_path):
+    """There is no entry whose lock another replay would wait for: it waits for the letter."""
+    config = 'key: "${/id}"\ntype: "${/type}"\nhandlers:\n  %s: {sql: ["INSERT INTO t(id) VALUES (:id)"]}\n'
+    p = PostgresPipeline(str(tmp_path), "dead_limit: off\n" + config % "wrong", TABLES)
+    p.write({"id": "a", "type": "id"}, {"id": "b", "type": "id"})
+    counts(p.run(status=1), received=2, dead=2)
+    p.configure("dead_limit: off\n" + config % "id")
+    last = p.value("SELECT max(id) FROM once_letter")
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with Running(["replay", "--json", "--force", "--all", p.name], p.folder, failpoint="replay_between:stop:1") as first:
+        until(lambda: stopped(first), what="it stops behind its first letter")
+        with Running(["replay", "--json", "--force", p.name, str(last)], p.folder) as second:
+            until(lambda: psql(p.url, waits) == "1\n" or second.process.poll() is not None, what="the second one waits, or is through")
+            first.send(signal.SIGCONT)
+            moved = [running.end().json["counts"] for running in (first, second)]
+    assert moved[0]["run"] + moved[0]["forced"] == 2 and moved[1]["gone"] == 1, moved
+    p.write()
+    p.run()
+    assert p.rows("SELECT id, count(*) FROM t GROUP BY id ORDER BY id") == [("a", 1), ("b", 1)]
+
+
+def test_a_letter_that_is_named_again_is_gone(tmp_path):
+    """Also when it was read in an earlier part of the lot."""
+    p = pipeline(tmp_path, 80)
+    ids = [str(i) for (i,) in p.rows("SELECT id FROM once_letter ORDER BY id")]
+    moved = p.once("replay", "--json", p.name, *ids[:40], ids[1], ids[0]).json["counts"]
+    assert moved["run"] == 40 and moved["gone"] == 2, moved
+    ended = p.once("discard", "--json", p.name, *ids[40:], ids[41], ids[40])
+    assert ended.json["count"] == 40, ended

@@ -181,28 +181,64 @@ static int load_ahead(once_postgres *q, once_error *err)
     return once__pg_load_by_id(q, ids, n, err);
 }
 
-/* Loading the entries may have waited for a transaction that removed letters, and these entries may have been processed
- * since: what was read of such a letter before says nothing any more. */
-static int look_again(once_postgres *q, once_error *err)
+/* Nobody can remove the letter, because whoever does has the lock of its entry. */
+static bool is_guarded(once_postgres *q, const once_letter *letter)
+{
+    const once_hash id = entry_of(q, letter);
+    const once_pg_slot *slot = once_hash_is_zero(id) ? NULL : once_table_get(&q->slots, id);
+    return slot && slot->row != PG_ROW_NONE && !slot->unlocked;
+}
+
+/* Asks for those that are guarded by their entries, or locks the others; sets `left` of those that are there. */
+static int ask_left(once_postgres *q, bool guarded, once_error *err)
 {
     once_pg_params params = {0};
     PGresult *result;
+    size_t n = 0;
     once__pg_array_begin(&q->columns[0], PG_INT8);
-    for (size_t i = 0; i < q->n_ahead; i++)
-        if (q->ahead[i].letter.id) once__pg_put_int8(&q->columns[0], (int64_t)q->ahead[i].id);
-    once__pg_param_array(&params, &q->columns[0]);
-    const int rc = once__pg_answer(q, PG_LETTERS_LEFT, &params, &result, err);
-    if (rc != ONCE_OK) return rc;
-    for (size_t i = 0; i < q->n_ahead; i++) q->ahead[i].left = false;
-    for (int i = 0; i < PQntuples(result); i++) {
-        once_pg_ahead *ahead = find_ahead(q, (uint64_t)once__pg_int(result, i, 0));
-        if (ahead) ahead->left = true;
+    for (size_t i = 0; i < q->n_ahead; i++) {
+        const once_letter *letter = &q->ahead[i].letter;
+        if (!letter->id || is_guarded(q, letter) != guarded) continue;
+        once__pg_put_int8(&q->columns[0], (int64_t)letter->id);
+        n++;
     }
-    for (size_t i = 0; i < q->n_ahead; i++)
-        if (!q->ahead[i].left) q->ahead[i].letter.id = 0;
-    q->ahead_at = 0;
+    if (n == 0) return ONCE_OK;
+    once__pg_param_array(&params, &q->columns[0]);
+    const int rc = once__pg_answer(q, guarded ? PG_LETTERS_LEFT : PG_LETTERS_LOCK, &params, &result, err);
+    if (rc != ONCE_OK) return rc;
+    size_t at = 0;
+    for (int i = 0; i < PQntuples(result); i++) { /* mostly in the order of reading */
+        const uint64_t id = (uint64_t)once__pg_int(result, i, 0);
+        for (size_t k = 0; k < q->n_ahead; k++, at = (at + 1) % q->n_ahead) {
+            if (q->ahead[at].letter.id != id) continue;
+            q->ahead[at].left = true;
+            break;
+        }
+    }
     PQclear(result);
     return ONCE_OK;
+}
+
+/* Loading the entries may have waited for a transaction that removed letters, and their messages may have been processed
+ * since: what was read of such a letter before says nothing any more. From now on nobody else removes one. */
+static int look_again(once_postgres *q, once_error *err)
+{
+    int rc = ask_left(q, true, err);
+    if (rc == ONCE_OK) rc = ask_left(q, false, err);
+    for (size_t i = 0; i < q->n_ahead; i++)
+        if (!q->ahead[i].left) q->ahead[i].letter.id = 0;
+    return rc;
+}
+
+/* So that they are not read again in this transaction. */
+static int delete_dropped(once_postgres *q, once_error *err)
+{
+    if (q->dropped.n == 0) return ONCE_OK;
+    once_pg_params params = {0};
+    once__pg_param_array(&params, &q->dropped);
+    const int rc = once__pg_tell(q, PG_LETTERS_DROP, &params, err);
+    q->dropped.n = 0;
+    return rc;
 }
 
 int once__pg_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n, once_error *err)
@@ -213,6 +249,8 @@ int once__pg_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n,
     PGresult *result;
     q->n_ahead = q->ahead_at = 0;
     if (n == 0) return ONCE_OK;
+    int rc = delete_dropped(q, err);
+    if (rc != ONCE_OK) return rc;
     q->ahead = once_arena_new(&q->arena, once_pg_ahead, n);
     if (!q->ahead) return once_no_memory(err, "in the postgres store");
     once__pg_array_begin(&q->columns[0], PG_INT8);
@@ -221,7 +259,7 @@ int once__pg_letters_ahead(once_storage *storage, const uint64_t *ids, size_t n,
         once__pg_put_int8(&q->columns[0], (int64_t)ids[i]);
     }
     once__pg_param_array(&params, &q->columns[0]);
-    int rc = once__pg_answer(q, PG_LETTERS_GET, &params, &result, err);
+    rc = once__pg_answer(q, PG_LETTERS_GET, &params, &result, err);
     if (rc != ONCE_OK) return rc;
     q->n_ahead = n;
     for (int i = 0; i < PQntuples(result) && rc == ONCE_OK; i++) {

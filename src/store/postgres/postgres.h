@@ -163,6 +163,7 @@ enum once_pg_statement {
     PG_LETTER_GET,
     PG_LETTERS_GET,
     PG_LETTERS_LEFT,
+    PG_LETTERS_LOCK,
     PG_LETTERS_DROP,
     PG_LETTERS,
     PG_LETTER_HEADS,
@@ -210,7 +211,7 @@ enum { PG_LETTER_COLUMNS = 21, PG_AUDIT_COLUMNS = 8 };
 typedef struct once_pg_ahead {
     once_letter letter; /* id 0: there is none, or it was dropped */
     uint64_t id;
-    bool left; /* it was still there after the entries had been locked */
+    bool left; /* it was there when nobody else could remove it any more */
 } once_pg_ahead;
 
 /* The progress of a sweep. One search for expired rows serves PG_SWEEP_LOOKS steps of PG_SWEEP_STEP rows. */

@@ -241,6 +241,7 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
     [PG_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = $1::bigint",
     [PG_LETTERS_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ANY($1::bigint[]) ORDER BY id",
     [PG_LETTERS_LEFT] = "SELECT id FROM once_letter WHERE id = ANY($1::bigint[]) ORDER BY id",
+    [PG_LETTERS_LOCK] = "SELECT id FROM once_letter WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE",
     [PG_LETTERS_DROP] = "DELETE FROM once_letter WHERE id = ANY($1::bigint[])",
     [PG_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY"
                    " id LIMIT $3::bigint",
@@ -376,6 +377,7 @@ const char *const once__pg_shapes[PG_STATEMENTS] = {
     [PG_LETTER_GET] = "?" SHAPE_LETTER,
     [PG_LETTERS_GET] = "*" SHAPE_LETTER,
     [PG_LETTERS_LEFT] = "*q",
+    [PG_LETTERS_LOCK] = "*q",
     [PG_LETTERS_DROP] = "",
     [PG_LETTERS] = "*" SHAPE_LETTER,
     [PG_LETTER_HEADS] = "*" SHAPE_LETTER,

@@ -219,8 +219,8 @@ static int ask_left(once_postgres *q, bool guarded, once_error *err)
     return ONCE_OK;
 }
 
-/* Loading the entries may have waited for a transaction that removed letters, and their messages may have been processed
- * since: what was read of such a letter before says nothing any more. From now on nobody else removes one. */
+/* Loading the entries may have waited for a transaction that removed letters, and their messages may have run since:
+ * what was read of such a letter before says nothing any more. From now on nobody else removes one. */
 static int look_again(once_postgres *q, once_error *err)
 {
     int rc = ask_left(q, true, err);

@@ -236,6 +236,9 @@ void once_machine_finished(once_machine *machine, once_item *const *items, size_
  * be woken. True once for each FETCH. */
 bool once_machine_wakes_fetch(once_machine *machine, int64_t now_ms);
 
+/* Whether the thread of acks has to be woken: the run ends, and it has streams to release. True once. */
+bool once_machine_wakes_acks(once_machine *machine);
+
 /* Drain: finish the current transaction, put back the rest, end. With `accepts_at_stop`, the rest goes to the store. */
 void once_machine_stop(once_machine *machine);
 

@@ -249,6 +249,13 @@ int64_t once_machine_acks_at_ms(const once_machine *machine, int64_t now_ms)
     return once__machine_has_acks(machine) ? machine->acks.next_ms : ONCE_NEVER;
 }
 
+bool once_machine_wakes_acks(once_machine *machine)
+{
+    if (!machine->acks.release_all || machine->acks.woken) return false;
+    machine->acks.woken = true;
+    return true;
+}
+
 /* The longest pause after a failure. With one that is long against the time of a delivery, the delivery would be lost.
  * */
 static int64_t longest_pause_ms(const once_machine *machine)

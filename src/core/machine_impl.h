@@ -91,6 +91,7 @@ typedef struct machine_acks {
     once_action action;
     bool out;
     bool release_all; /* the run ends: all streams are released */
+    bool woken;       /* for that (once_machine_wakes_acks) */
     bool acks_next;   /* the last action was EXTEND_DELIVERIES: now acks go first */
     once_receipt list[RECEIPTS_MAX];
     struct {

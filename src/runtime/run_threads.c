@@ -100,6 +100,7 @@ static void *thread_main(void *arg) /* @locality: each thread of threads[] */
         notice_stop(r);
         once_action *action = w->next(r->machine, once__run_now_ms(r));
         wake_fetch(r);
+        if (once_machine_wakes_acks(r->machine)) r->wake_threads |= 1u << ONCE_THREAD_ACKS;
         if (!action) {
             if (once_machine_ended(r->machine)) break;
             const int64_t wait_ms = wait_ms_of(w);

@@ -326,6 +326,22 @@ static void a_revoked_stream_and_a_stop_do_not_wait_for_acks(void **state)
     acks_of(f, 1, &second);
 }
 
+/* The store's thread finds that nothing is left to do; that of the acks sleeps meanwhile. */
+static void acks_are_woken_to_release_streams_at_a_stop(void **state)
+{
+    fixture *f = open_streams(state, false, 0, 2);
+    asks_nothing(f);
+    assert_false(once_machine_wakes_acks(f->machine));
+    once_machine_stop(f->machine);
+    asks_nothing(f);
+    assert_true(once_machine_wakes_acks(f->machine));
+    assert_false(once_machine_wakes_acks(f->machine));
+    releases(f, 0);
+    releases(f, 1);
+    asks_nothing(f);
+    assert_true(once_machine_ended(f->machine));
+}
+
 /* The store fails for good after a commit: what was committed is acked all the same. */
 static void f59_what_is_committed_is_acked_before_a_failed_run_ends(void **state)
 {
@@ -372,6 +388,7 @@ int main(void)
         TEST(acks_wait_while_more_is_worked_on),
         TEST(acks_do_not_wait_for_nothing),
         TEST(a_revoked_stream_and_a_stop_do_not_wait_for_acks),
+        TEST(acks_are_woken_to_release_streams_at_a_stop),
         TEST(f59_what_is_committed_is_acked_before_a_failed_run_ends),
         TEST(acks_do_not_wait_until_their_stream_is_paused),
     };

@@ -321,7 +321,12 @@ static void a_fetch_that_fails_leaves_nothing_half_done(source_fixture *f)
     src_put(f, 0, 10);
     src_open(f, 0);
     f->driver->fail_fetch(f->world, true);
-    assert_int_not_equal(src_try_fetch(f, 0, 4), ONCE_OK);
+    int rc = ONCE_OK;
+    for (int i = 0; i < 1000 && rc == ONCE_OK; i++) { /* a pipe may be empty for a while, and then nothing is read */
+        rc = src_try_fetch(f, 0, 4);
+        assert_true(f->n == 0 && !f->at_end);
+    }
+    assert_int_not_equal(rc, ONCE_OK);
     f->driver->fail_fetch(f->world, false);
     src_fetch_until(f, 0, 3);
     f->driver->fail_fetch(f->world, true);

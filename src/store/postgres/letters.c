@@ -181,7 +181,7 @@ static int load_ahead(once_postgres *q, once_error *err)
     return once__pg_load_by_id(q, ids, n, err);
 }
 
-/* Nobody can remove the letter, because whoever does has the lock of its entry. */
+/* Nobody else can remove the letter, because whoever does has the lock of its entry, which is ours. */
 static bool is_guarded(once_postgres *q, const once_letter *letter)
 {
     const once_hash id = entry_of(q, letter);

@@ -127,7 +127,7 @@ const char *const once__pg_sql[PG_STATEMENTS] = {
     [PG_ENTRY_DELETE] = "DELETE FROM once_entry WHERE id = ANY($1::uuid[])",
     [PG_LIVE_READ] = "SELECT " ONCE_PG_LIVE_FULL " WHERE l.id = ANY($1::uuid[]) ORDER BY l.id",
     [PG_LIVE_LANES] = "SELECT lane FROM once_live WHERE id = ANY($1::uuid[]) AND lane IS NOT NULL ORDER BY id",
-    /* Scope and key of a row stay, because its id is made of them; to set them would cost a fifth more. */
+    /* Scope and key of a row stay, because its id is made of them; to set them costs the server time. */
     [PG_LIVE_PUT] = "INSERT INTO once_live(" LIVE_COLUMNS ")"
                     " SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::uuid[]),"
                     " unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),"

@@ -350,6 +350,21 @@ once_receipt_answer src_extend(source_fixture *f, const src_got *got)
     return d.answer == ONCE_RECEIPT_OPEN ? ONCE_RECEIPT_DONE : d.answer;
 }
 
+void src_keep(source_fixture *f)
+{
+    if (!src_has(f, ONCE_SOURCE_EXPIRES | ONCE_SOURCE_SINGLE_ACKS)) return;
+    once_receipt *all = calloc(f->n + 1, sizeof *all);
+    assert_non_null(all);
+    for (int consumer = 0; consumer < SRC_CONSUMERS; consumer++) {
+        once_source *s = f->consumers[consumer];
+        size_t n = 0;
+        for (size_t i = 0; i < f->n; i++)
+            if (f->got[i].consumer == consumer) all[n++] = src_delivery(&f->got[i]);
+        if (n) src_ok(f, s->ops->extend(s, all, n, &f->err));
+    }
+    free(all);
+}
+
 void src_release(source_fixture *f, int consumer, uint32_t number)
 {
     once_source *s = f->consumers[consumer];

@@ -775,11 +775,12 @@ def test_f99_a_run_does_not_wait_for_what_only_the_source_can_bring(tmp_path):
 
 
 def test_f99_an_atomic_attempt_that_died_waits(tmp_path):
-    p = gated(tmp_path, pay("a"), pay("b"))
+    p = Pipeline(tmp_path, STRICT + "lease: 300ms\n", GATE)
+    p.write(pay("a"), pay("b"))
     open_gate(p)
     assert p.try_run(failpoint="effect_before:kill").killed  # an unclean end: the next run claims one by one
     assert p.try_run(failpoint="effect_before:kill").killed
-    p.edit("UPDATE once_entry SET due_ms = 1")
+    until(lambda: status_of(p)["busy"] == 0, what="the end of the lease")
     now = status_of(p)
     assert (now["busy"], now["waiting"], now["unknown"]) == (0, 1, 0)
     (entry,) = listed(p, "--waiting")

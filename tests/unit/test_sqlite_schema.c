@@ -184,7 +184,7 @@ static void every_question_has_its_index(void **state)
         {SQL_BY_TOKEN, "once_entry_token"},       {SQL_EXPIRED, "once_entry_expires"},
         {SQL_LANE_HEAD, "once_entry_lane"},
     };
-    static const int versions[] = {0, 3, 4, ONCE_SQLITE_VERSION};
+    static const int versions[] = {0, 3, 4, 5, ONCE_SQLITE_VERSION};
     for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
         const int version = versions[v];
         char name[20], text[1000];
@@ -583,6 +583,12 @@ static void f58_a_program_that_still_runs_stops_when_the_tables_are_newer(void *
     assert_int_equal(ask(path, "SELECT value = CAST('before' AS BLOB) FROM once_fact WHERE name = 'name'"), 1);
 }
 
+static void count_damage(void *user, const char *text)
+{
+    (void)text;
+    ++*(int *)user;
+}
+
 static void f58_version_4_keeps_what_it_knew(void **state)
 {
     (void)state;
@@ -591,6 +597,43 @@ static void f58_version_4_keeps_what_it_knew(void **state)
     refused(path, false, true, ONCE_E_READONLY, "version 4");
     check_version_4(path);
     check_version_4(path);
+}
+
+static void f58_version_5_keeps_what_it_knew(void **state)
+{
+    (void)state;
+    const char *path = path_of("five.db");
+    copy_fixture(5, path);
+    refused(path, false, true, ONCE_E_READONLY, "version 5");
+    check_version_4(path);
+    check_version_4(path);
+}
+
+/* Its tables have sums, which are not made anew for what was changed. */
+static void f55_f58_version_5_is_not_trusted_more_than_before(void **state)
+{
+    (void)state;
+    static const char *const harms[] = {"UPDATE once_meta SET value = zeroblob(16) WHERE name = 'secret'",
+                                        "UPDATE once_store SET flushed = flushed + 1",
+                                        "UPDATE once_entry SET failures = 7", "DELETE FROM once_entry",
+                                        "DELETE FROM once_recent"};
+    for (size_t i = 0; i < sizeof harms / sizeof *harms; i++) {
+        const char *path = path_of("five.db");
+        once_backend *store;
+        once_error err = {0};
+        once_stats stats;
+        int damages = 0;
+        copy_fixture(5, path);
+        sql(path, harms[i]);
+        int rc = open_at(path, false, false, &store, &err);
+        if (rc == ONCE_OK) {
+            rc = store->ops->stats(store, ONCE_BYTES("pay"), &stats, &err);
+            if (rc == ONCE_OK) rc = store->ops->verify(store, count_damage, &damages, &err);
+            if (damages) rc = ONCE_E_CORRUPT;
+            once__store_close(store);
+        }
+        if (rc != ONCE_E_CORRUPT) fail_msg("not noticed: %s", harms[i]);
+    }
 }
 
 /* What version 4 wrote. Rows that wait without a body get the moment when they are forgotten; attempts that may have
@@ -942,6 +985,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(equals_of_a_lane_are_found_by_their_index, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_older_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_newer_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(f58_version_5_keeps_what_it_knew, setup, teardown),
+        cmocka_unit_test_setup_teardown(f55_f58_version_5_is_not_trusted_more_than_before, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_2_gets_its_audit, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_f86_lanes_of_version_4_do_not_know_who_settled, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_3_gets_who_and_history, setup, teardown),

@@ -468,6 +468,8 @@ static size_t size_with(unsigned fields, once_hash fingerprint, once_bytes resul
                            .token = {3, 4},
                            .fingerprint = fingerprint,
                            .changed_ms = 5,
+                           .expires_ms = 6,
+                           .keep_ms = 6,
                            .result = result,
                            .fields = {.n = (uint16_t)fields}};
     for (unsigned i = 0; i < fields; i++) r.fields.prints[i] = (uint16_t)(0xff00 + i);

@@ -1,125 +1,11 @@
 /* What is particular to the sqlite store: what it writes and what it does not, and what it forgets and must not
  * remember. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
 
 #include "base/failpoint.h"
-#include "store/sqlite/sqlite.h"
-#include "testenv.h"
-
-static const once_settled_limits tiny = {
-    .recent_records = 16, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 16};
-static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
-
-typedef struct fixture {
-    char folder[100], path[200];
-    test_env world;
-    once_backend *store;
-    once_arena arena;
-    once_error err;
-    uint64_t tokens;
-} fixture;
-
-static void open_store(fixture *f, const once_settled_limits *limits)
-{
-    const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
-    if (once__sqlite_store_open(f->path, &options, limits, &f->store, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
-}
-
-static int setup(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    if (!f) return -1;
-    test_env_init(&f->world, 3);
-    snprintf(f->folder, sizeof f->folder, "/tmp/once-store-XXXXXX");
-    if (!mkdtemp(f->folder)) return -1;
-    snprintf(f->path, sizeof f->path, "%s/once.db", f->folder);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fixture *f = *state;
-    char command[200];
-    once__store_close(f->store);
-    once_arena_release(&f->arena);
-    snprintf(command, sizeof command, "rm -rf '%s'", f->folder);
-    free(f);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static once_hash id_of(uint64_t i)
-{
-    const uint64_t a = test_random(&i);
-    return (once_hash){a, test_random(&i)};
-}
-
-static once_request ask(fixture *f, uint64_t i, int64_t remember_ms)
-{
-    return (once_request){.scope = &scope,
-                          .key = {"k", 1},
-                          .id = id_of(i),
-                          .token = {++f->tokens, 1},
-                          .lease_ms = 1000,
-                          .remember_ms = remember_ms,
-                          .sent_ms = ONCE_NO_TIME,
-                          .run = 1,
-                          .at = {{"p", 1}, {"q", 1}}};
-}
-
-static once_answer claim(fixture *f, const once_request *request)
-{
-    once_decision decision;
-    const int rc = f->store->ops->claim(f->store, &request, 1, &decision, &f->arena, &f->err);
-    if (rc != ONCE_OK) fail_msg("%s", f->err.text);
-    return decision.answer;
-}
-
-static void settle(fixture *f, const once_request *request, once_outcome outcome)
-{
-    const once_settlement settlement = {.request = request, .outcome = outcome};
-    bool applied;
-    assert_int_equal(f->store->ops->settle(f->store, &settlement, 1, &applied, &f->err), ONCE_OK);
-    assert_true(applied);
-}
-
-static void begin(fixture *f) { assert_int_equal(f->store->ops->begin(f->store, &f->err), ONCE_OK); }
-static void commit(fixture *f)
-{
-    if (f->store->ops->commit(f->store, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
-}
-
-/* n keys from `first` on, done in one transaction. */
-static void fill(fixture *f, uint64_t first, uint64_t n, int64_t remember_ms)
-{
-    begin(f);
-    for (uint64_t i = 0; i < n; i++) {
-        const once_request r = ask(f, first + i, remember_ms);
-        assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
-        settle(f, &r, ONCE_DONE);
-    }
-    commit(f);
-}
-
-static once_state state_of(fixture *f, uint64_t i)
-{
-    once_entry entry;
-    assert_int_equal(f->store->ops->get(f->store, id_of(i), &entry, &f->arena, &f->err), ONCE_OK);
-    return entry.state;
-}
-
-static sqlite3 *handle(fixture *f) { return ((once_sqlite *)f->store)->db->handle; }
+#include "sqlite_fixture.h"
 
 static long wal_bytes(fixture *f)
 {
@@ -666,6 +552,14 @@ static int entries_read(fixture *f)
     return sqlite3_stmt_status(((once_sqlite *)f->store)->sql[SQL_ENTRY_GET], SQLITE_STMTSTATUS_RUN, 0);
 }
 
+/* A claim in a lane of its own, which is a row. */
+static once_request ask_row(fixture *f, uint64_t i, int64_t remember_ms)
+{
+    once_request r = ask(f, i, remember_ms);
+    r.lane = (once_lane_request){.id = {i + 1, 77}, .gap_ms = -1};
+    return r;
+}
+
 static void test_a_settlement_does_not_read_its_claim_again(void **state)
 {
     fixture *f = *state;
@@ -674,7 +568,7 @@ static void test_a_settlement_does_not_read_its_claim_again(void **state)
     open_store(f, NULL);
     begin(f);
     for (uint64_t i = 0; i < N; i++) {
-        asked[i] = ask(f, i, 1000);
+        asked[i] = ask_row(f, i, 1000);
         assert_int_equal(claim(f, &asked[i]), ONCE_ANSWER_RUN);
     }
     commit(f);
@@ -700,7 +594,7 @@ static void test_kept_claims_have_keys_of_any_length(void **state)
         once_request asked[N];
         begin(f);
         for (uint64_t i = 0; i < N; i++) {
-            asked[i] = ask(f, 10 * round + i, 1000);
+            asked[i] = ask_row(f, 10 * round + i, 1000);
             asked[i].key = (once_bytes){letters, lengths[round][i]};
             assert_int_equal(claim(f, &asked[i]), ONCE_ANSWER_RUN);
         }
@@ -720,7 +614,7 @@ static void test_a_kept_claim_after_a_rollback(void **state)
 {
     fixture *f = *state;
     open_store(f, NULL);
-    const once_request r = ask(f, 1, 1000);
+    const once_request r = ask_row(f, 1, 1000);
     assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
     begin(f);
     settle(f, &r, ONCE_DONE);
@@ -736,13 +630,13 @@ static void f05_a_kept_claim_that_another_process_has_taken_over(void **state)
     fixture *f = *state;
     open_store(f, NULL);
     once_backend *mine = f->store;
-    const once_request r = ask(f, 1, 1000), end = {.scope = r.scope, .id = r.id, .token = r.token}, *ends = &end;
+    const once_request r = ask_row(f, 1, 1000), end = {.scope = r.scope, .id = r.id, .token = r.token}, *ends = &end;
     assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
     open_store(f, NULL); /* the other one */
     bool done;
     assert_int_equal(f->store->ops->extend(f->store, &ends, 1, &done, &f->err), ONCE_OK);
     assert_true(done);
-    const once_request other = ask(f, 1, 1000);
+    const once_request other = ask_row(f, 1, 1000);
     assert_int_equal(claim(f, &other), ONCE_ANSWER_RUN);
     const once_settlement late = {.request = &r, .outcome = ONCE_DONE};
     assert_int_equal(mine->ops->settle(mine, &late, 1, &done, &f->err), ONCE_OK);
@@ -757,7 +651,7 @@ static void test_a_kept_claim_whose_row_is_gone(void **state)
     bool applied;
     open_store(f, NULL);
     for (uint64_t i = 0; i < 2; i++) {
-        const once_request r = ask(f, i, 1000), *asked = &r;
+        const once_request r = ask_row(f, i, 1000), *asked = &r;
         assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
         assert_int_equal(sqlite3_exec(handle(f), "DELETE FROM once_entry", NULL, NULL, NULL), SQLITE_OK);
         const once_settlement late = {.request = &r, .outcome = ONCE_DONE};
@@ -774,7 +668,7 @@ static void test_a_kept_claim_whose_row_is_that_of_another(void **state)
     bool applied;
     open_store(f, NULL);
     for (int i = 0; i < 3; i++) {
-        const once_request r = ask(f, (uint64_t)i, 1000), two = ask(f, 100 + (uint64_t)i, 1000), *asked = &r;
+        const once_request r = ask_row(f, (uint64_t)i, 1000), two = ask_row(f, 100 + (uint64_t)i, 1000), *asked = &r;
         begin(f);
         assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
         assert_int_equal(claim(f, &two), ONCE_ANSWER_RUN);
@@ -795,7 +689,7 @@ static void test_rows_get_numbers_from_one_on(void **state)
 {
     fixture *f = *state;
     open_store(f, NULL);
-    const once_request first = ask(f, 1, 1000), second = ask(f, 2, 1000);
+    const once_request first = ask_row(f, 1, 1000), second = ask_row(f, 2, 1000);
     assert_int_equal(claim(f, &first), ONCE_ANSWER_RUN);
     assert_int_equal(sqlite3_exec(handle(f), "UPDATE once_entry SET n = -1", NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(claim(f, &second), ONCE_ANSWER_RUN);
@@ -816,7 +710,7 @@ static void test_a_trigger_keeps_its_own_way_with_conflicts(void **state)
                                   NULL, NULL, NULL),
                      SQLITE_OK);
     for (uint64_t i = 0; i < 3; i++) {
-        const once_request r = ask(f, i, 1000), *asked = &r;
+        const once_request r = ask_row(f, i, 1000), *asked = &r;
         bool ours;
         assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
         assert_int_equal(f->store->ops->extend(f->store, &asked, 1, &ours, &f->err), ONCE_OK);
@@ -854,7 +748,7 @@ static void test_a_kept_claim_outlives_the_names(void **state)
 {
     fixture *f = *state;
     open_store(f, NULL);
-    const once_request r = ask(f, 1, 1000);
+    const once_request r = ask_row(f, 1, 1000);
     assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
     char place[20];
     begin(f);

@@ -1,6 +1,7 @@
 /* Sets the time of the sqlite store when an operator confirms the wall clock. */
 #include <assert.h>
 
+#include "base/no_memory.h"
 #include "store/sqlite/parts.h"
 
 #include "base/banned.h"
@@ -16,6 +17,29 @@ static int move_entry(once_sqlite *q, once_hash id, int64_t by_ms, once_error *e
     entry->seen_ms += by_ms;
     entry->changed_ms += by_ms;
     return once__live_save(&q->storage, entry, err);
+}
+
+typedef struct claim_ids {
+    once_hash *ids;
+    size_t n;
+} claim_ids;
+
+static bool note_id(void *user, const once_entry *entry, int64_t keep_ms)
+{
+    claim_ids *claims = user;
+    (void)keep_ms;
+    claims->ids[claims->n++] = entry->id;
+    return true;
+}
+
+/* Claims that are records: they are written again with the commit. */
+static int move_claims(once_sqlite *q, int64_t by_ms, once_error *err)
+{
+    claim_ids claims = {.ids = once_arena_alloc(&q->arena, (once__settled_claims(q->settled) + 1) * sizeof(once_hash))};
+    if (!claims.ids) return once_no_memory(err, "in the sqlite store");
+    int rc = once__live_each_claim(q, note_id, &claims, err);
+    for (size_t i = 0; i < claims.n && rc == ONCE_OK; i++) rc = move_entry(q, claims.ids[i], by_ms, err);
+    return rc;
 }
 
 static int move_entries(once_sqlite *q, int64_t by_ms, once_error *err)
@@ -44,7 +68,7 @@ static int move_entries(once_sqlite *q, int64_t by_ms, once_error *err)
         once__live_clear(q);
     }
     sqlite3_finalize(stmt);
-    return rc;
+    return rc == ONCE_OK ? move_claims(q, by_ms, err) : rc;
 }
 
 int once__sqlite_store_confirm_time(once_backend *store, once_error *err)

@@ -70,6 +70,7 @@ int once__sqlite_store_due_of_operations(once_storage *storage, once_bytes consu
     return rc;
 }
 
+/* Only claims with a message, which take hands out: these are rows. */
 int once__sqlite_store_by_token(once_storage *storage, once_bytes consumer, uint64_t token_a, size_t max,
                                 once_hash *out, size_t *n, once_error *err)
 {
@@ -88,6 +89,24 @@ int once__sqlite_store_by_token(once_storage *storage, once_bytes consumer, uint
     return once__sqlite_store_collect_ids(q, stmt, out, n, err);
 }
 
+/* The claims that are records (SQL_LAPSED finds the others). */
+typedef struct lapsed_claims {
+    once_bytes consumer;
+    int64_t now_ms;
+    once_hash *out;
+    size_t *n, max;
+} lapsed_claims;
+
+static bool find_lapsed(void *user, const once_entry *entry, int64_t keep_ms)
+{
+    const lapsed_claims *found = user;
+    (void)keep_ms;
+    if (*found->n < found->max && entry->hold && entry->due_ms <= found->now_ms &&
+        once_bytes_equal(entry->scope.consumer, found->consumer))
+        found->out[(*found->n)++] = entry->id;
+    return *found->n < found->max;
+}
+
 int once__sqlite_store_lapsed(once_storage *storage, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out,
                               size_t *n, once_error *err)
 {
@@ -97,5 +116,7 @@ int once__sqlite_store_lapsed(once_storage *storage, once_bytes consumer, int64_
     once__bind_bytes(stmt, 1, consumer);
     sqlite3_bind_int64(stmt, 2, now_ms);
     sqlite3_bind_int64(stmt, 3, (int64_t)max);
-    return once__sqlite_store_collect_ids(q, stmt, out, n, err);
+    const int rc = once__sqlite_store_collect_ids(q, stmt, out, n, err);
+    lapsed_claims found = {consumer, now_ms, out, n, max};
+    return rc == ONCE_OK ? once__live_each_claim(q, find_lapsed, &found, err) : rc;
 }

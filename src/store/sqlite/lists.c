@@ -1,4 +1,4 @@
-/* Lists and counts of the sqlite store: from rows, and from records of finished entries. */
+/* Lists and counts of the sqlite store: from rows, and from records of finished entries and of claims. */
 #include <assert.h>
 
 #include "store/sqlite/parts.h"
@@ -40,6 +40,35 @@ static int list_finished(once_sqlite *q, finished_list *list)
     return rc == ONCE_OK ? list->rc : rc;
 }
 
+/* The claims that are records; a lease that is over makes an entry of another state of them. */
+typedef struct claim_list {
+    once_sqlite *q;
+    once_bytes consumer;
+    once_state state;
+    once_entry_visit *visit;
+    void *user;
+    once_stats *stats;
+} claim_list;
+
+static bool show_claim(void *user, const once_entry *entry, int64_t keep_ms)
+{
+    const claim_list *list = user;
+    (void)keep_ms;
+    const bool listed = once_bytes_equal(entry->scope.consumer, list->consumer) &&
+                        once_entry_state_at(entry, list->q->storage.now_ms) == list->state;
+    return !listed || list->visit(list->user, entry);
+}
+
+static bool count_claim(void *user, const once_entry *entry, int64_t keep_ms)
+{
+    const claim_list *list = user;
+    (void)keep_ms;
+    if (!once_bytes_equal(entry->scope.consumer, list->consumer)) return true;
+    const once_state state = once_entry_state_at(entry, list->q->storage.now_ms);
+    once__stats_add(list->stats, state, 1, state == ONCE_STATE_CLAIMED ? entry->due_ms : ONCE_NEVER);
+    return true;
+}
+
 static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
                      once_error *err)
 {
@@ -61,7 +90,8 @@ static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
     once_arena_release(&arena);
-    return rc;
+    claim_list claims = {.q = q, .consumer = consumer, .state = state, .visit = visit, .user = user};
+    return rc == ONCE_OK && go_on ? once__live_each_claim(q, show_claim, &claims, err) : rc;
 }
 
 int once__sqlite_store_list(once_storage *storage, once_bytes consumer, once_state state, once_page *page,
@@ -94,6 +124,9 @@ int once__sqlite_store_stats(once_storage *storage, once_bytes consumer, once_st
     }
     sqlite3_reset(stmt);
     if (code != SQLITE_DONE) return once__sqlite_fail(q->db, code, err);
+    claim_list claims = {.q = q, .consumer = consumer, .stats = out};
+    const int counted = once__live_each_claim(q, count_claim, &claims, err);
+    if (counted != ONCE_OK) return counted;
 
     stmt = q->sql[SQL_STATS_LETTERS];
     once__bind_bytes(stmt, 1, consumer);

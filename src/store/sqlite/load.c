@@ -1,7 +1,8 @@
 /* Loading the entries of the open transaction from rows (once_entry, once_body) and records.
  *
  * Where an entry is: a row of once_entry while it is claimed, waiting, unknown or dead; a record (settled.c) once it is
- * finished. When both exist, the row is valid: the record is left from an earlier life of the id.
+ * finished. A claim that has nothing but its terms is a record, too, at first. When both exist, the row is valid: the
+ * record is left from an earlier life of the id. It is never an open claim (save.c).
  *
  * Invariant: keep_ms of a slot or a row is the time until which such an old record may exist. A new record, or the
  * tombstone of a forgotten entry, is kept at least as long as the record that it hides. */
@@ -158,6 +159,9 @@ int once__live_from_record(once_sqlite *q, const once_record *r, once_entry *out
     if (rc == ONCE_OK) rc = once__names_find(q->names, r->run, 'R', &run, err);
     if (rc == ONCE_OK && r->who) rc = once__names_find(q->names, r->who, 'W', &who, err);
     if (rc != ONCE_OK) return rc;
+    const once_name *worker = NULL;
+    if (r->worker) rc = once__names_find(q->names, r->worker, 'W', &worker, err);
+    if (rc != ONCE_OK) return rc;
     *out = (once_entry){
         .id = r->id,
         .state = r->state,
@@ -179,7 +183,15 @@ int once__live_from_record(once_sqlite *q, const once_record *r, once_entry *out
         .who = who ? who->bytes : (once_bytes){0},
         .history = r->history,
     };
-    return ONCE_OK;
+    if (r->state != ONCE_STATE_CLAIMED) return ONCE_OK;
+    once__state_read(out, ONCE_STATE_CLAIMED, (int)r->flags);
+    out->due_ms = r->due_ms;
+    out->remember_ms = r->remember_ms;
+    out->order = r->order;
+    out->gap_ms = r->gap_ms;
+    out->key = r->key;
+    out->worker = worker ? worker->bytes : (once_bytes){0};
+    return out->state == ONCE_STATE_CLAIMED ? ONCE_OK : once__live_damaged(q, "table once_recent", err);
 }
 
 static int compare_slots(const void *left, const void *right)
@@ -208,10 +220,41 @@ static int load_slots(once_sqlite *q, once_slot **slots, size_t n, once_error *e
         slots[i]->keep_ms = records[i].keep_ms;
         if (records[i].state == ONCE_STATE_ABSENT) continue;
         rc = once__live_from_record(q, &records[i], &slots[i]->entry, err);
+        slots[i]->recorded = records[i].state == ONCE_STATE_CLAIMED;
         note_own(slots[i]);
     }
     return rc;
 }
+
+/* ---- claims ---- */
+
+typedef struct claim_walk {
+    once_sqlite *q;
+    once_claim_visit *visit;
+    void *user;
+    int rc;
+    once_error *err;
+} claim_walk;
+
+static bool show_claim(void *user, const once_record *record)
+{
+    claim_walk *walk = user;
+    once_entry entry;
+    const once_slot *slot = once_table_get(&walk->q->slots, record->id);
+    if (slot && slot->listed) return true;
+    walk->rc = once__live_from_record(walk->q, record, &entry, walk->err);
+    return walk->rc == ONCE_OK && walk->visit(walk->user, &entry, record->keep_ms);
+}
+
+int once__live_each_claim(once_sqlite *q, once_claim_visit *visit, void *user, once_error *err)
+{
+    assert(q->open);
+    claim_walk walk = {.q = q, .visit = visit, .user = user, .err = err};
+    const int rc = once__settled_each_claim(q->settled, show_claim, &walk, err);
+    return rc == ONCE_OK ? walk.rc : rc;
+}
+
+/* ---- slots ---- */
 
 static once_slot *slot_new(once_sqlite *q, once_hash id)
 {

@@ -1,4 +1,4 @@
-/* Reads and writes the records of finished entries; record.h has the layout.
+/* Reads and writes the records of finished entries and of claims; record.h has the layout.
  *
  * Invariant: readers check every size, and reject a damaged record. */
 #include "store/sqlite/record.h"
@@ -12,7 +12,9 @@
 #include "base/banned.h"
 
 enum { STATE_BITS = 0x0f, STATE_SHIFT = 4, HAS_FINGERPRINT = 0x10, EARLY = 0x20, HAS_TEXT = 0x40, TEXT_APART = 0x80 };
+enum { CLAIM = 13 };
 enum { TIME_BYTES = 6, INLINE_TEXT_MAX = 64, FIXED_MAX = 16 + 1 + 6 + 6 + 16 + 16 + 6 + 8 * 10 };
+enum { CLAIM_MAX = 6 + 6 + 6 * 10 };
 
 #define TIME_FOREVER ((INT64_C(1) << 48) - 1)
 
@@ -68,11 +70,33 @@ static void append_text(once_buf *to, once_bytes text)
     once_buf_append(to, text.data, text.len);
 }
 
+static unsigned head_of(const once_record *r)
+{
+    if (r->state == ONCE_STATE_ABSENT) return 0;
+    if (r->state == ONCE_STATE_CLAIMED) return CLAIM;
+    return r->old_key ? (unsigned)r->state + STATE_SHIFT : (unsigned)r->state - STATE_SHIFT;
+}
+
+/* The part that only a claim has, without the bytes of the key. */
+static size_t put_claim(const once_record *r, unsigned char out[CLAIM_MAX])
+{
+    unsigned char *to = put_time(put_time(out, r->due_ms), r->expires_ms);
+    to = put_varint(to, (uint64_t)r->remember_ms);
+    to = put_varint(to, zigzag(r->order));
+    to = put_varint(to, zigzag(r->gap_ms));
+    to = put_varint(to, r->flags);
+    to = put_varint(to, r->worker);
+    to = put_varint(to, r->key.len);
+    assert(to <= out + CLAIM_MAX);
+    return (size_t)(to - out);
+}
+
 bool once__record_write(const once_record *r, once_buf *records, once_buf *tails, once_record_ref *ref)
 {
-    assert(r->state == ONCE_STATE_ABSENT || once_state_finished(r->state));
-    assert(r->keep_ms >= r->expires_ms);
-    const bool tombstone = r->state == ONCE_STATE_ABSENT;
+    const bool tombstone = r->state == ONCE_STATE_ABSENT, claim = r->state == ONCE_STATE_CLAIMED;
+    assert(tombstone || claim || once_state_finished(r->state));
+    assert(r->keep_ms > 0 && (claim || r->keep_ms >= r->expires_ms));
+    assert(!claim || r->result.len + r->reason.len + r->history.len == 0);
     const size_t text_bytes = r->result.len + r->reason.len + r->history.len;
     const size_t text_len = text_bytes ? varint_len(r->result.len) + varint_len(r->reason.len) + text_bytes : 0;
     const bool apart = text_len > INLINE_TEXT_MAX;
@@ -82,10 +106,10 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
 
     unsigned char fixed[FIXED_MAX], size[10], text_head[10];
     unsigned char *to = put_id(fixed, r->id), *head = to++;
-    *head = (unsigned char)(tombstone ? 0 : r->old_key ? r->state + STATE_SHIFT : r->state - STATE_SHIFT);
+    *head = (unsigned char)head_of(r);
     to = put_time(to, r->keep_ms);
     if (!tombstone) {
-        if (r->expires_ms < r->keep_ms) {
+        if (!claim && r->expires_ms < r->keep_ms) {
             *head |= EARLY;
             to = put_time(to, r->expires_ms);
         }
@@ -108,9 +132,11 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
     assert(to <= fixed + sizeof fixed);
 
     const size_t fixed_len = (size_t)(to - fixed);
+    unsigned char claimed[CLAIM_MAX];
+    const size_t claimed_len = claim ? put_claim(r, claimed) : 0;
     size_t total = fixed_len, text_head_len = 0;
     if (!tombstone) {
-        total += r->point.len + fields_len;
+        total += r->point.len + claimed_len + (claim ? r->key.len : 0) + fields_len;
         if (text_len) {
             text_head_len = (size_t)(put_varint(text_head, text_len) - text_head);
             total += text_head_len + (apart ? 0 : text_len);
@@ -123,12 +149,17 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
                              .len = size_len + total,
                              .tail_at = tails->len,
                              .tail_len = !tombstone && apart ? text_len : 0,
-                             .tombstone = tombstone};
+                             .tombstone = tombstone,
+                             .claim = claim};
     if (!once_buf_reserve(records, size_len + total) || (apart && !once_buf_reserve(tails, text_len))) return false;
     once_buf_append(records, size, size_len);
     once_buf_append(records, fixed, fixed_len);
     if (tombstone) return !records->failed;
     once_buf_append(records, r->point.data, r->point.len);
+    if (claim) {
+        once_buf_append(records, claimed, claimed_len);
+        once_buf_append(records, r->key.data, r->key.len);
+    }
     once_buf_append(records, text_head, text_head_len);
     if (text_len) {
         once_buf *text = apart ? tails : records;
@@ -218,6 +249,7 @@ bool once__record_look(once_bytes records, size_t at, size_t tail_at, once_recor
     ref->tail_at = tail_at;
     ref->tail_len = 0;
     ref->tombstone = (head & STATE_BITS) == ONCE_STATE_ABSENT;
+    ref->claim = (head & STATE_BITS) == CLAIM;
     if (head & TEXT_APART) { /* rare: the size of the tail is near the end of the record */
         once_record whole;
         once_record_ref here = *ref;
@@ -235,6 +267,20 @@ static bool get_fields(reader *in, unsigned head, once_fields *out)
     return once_fields_read(get_text(in, (uint64_t)(in->end - in->at)), out);
 }
 
+static bool get_claim(reader *in, once_record *out)
+{
+    out->due_ms = get_time(in);
+    out->expires_ms = get_time(in);
+    const uint64_t remember_ms = get_varint(in);
+    out->order = unzigzag(get_varint(in));
+    out->gap_ms = unzigzag(get_varint(in));
+    out->flags = get_count(in);
+    out->worker = get_varint(in);
+    out->key = get_text(in, get_varint(in));
+    out->remember_ms = (int64_t)remember_ms;
+    return in->ok && remember_ms > 0 && remember_ms <= INT64_MAX && out->key.len > 0;
+}
+
 /* With ref->tail_len SIZE_MAX the caller wants only the size of the tail; it is returned as the length of the
  * result. */
 bool once__record_read(once_bytes records, const once_record_ref *ref, once_bytes tail, once_record *out)
@@ -246,14 +292,18 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
     *out = (once_record){.id = get_id(&in)};
     const unsigned head = *get_bytes(&in, 1);
     const int kept = head & STATE_BITS;
-    const bool new_key = kept && kept <= STATE_SHIFT;
+    const bool claim = kept == CLAIM, new_key = kept && kept <= STATE_SHIFT;
     const bool signed_by = new_key || kept > ONCE_STATE_STALE; /* otherwise the record is of an older version, see the
                                                                 * header */
-    out->state = (once_state)(new_key ? kept + STATE_SHIFT : signed_by ? kept - STATE_SHIFT : kept);
+    out->state = claim ? ONCE_STATE_CLAIMED
+                       : (once_state)(new_key     ? kept + STATE_SHIFT
+                                      : signed_by ? kept - STATE_SHIFT
+                                                  : kept);
     out->old_key = !new_key;
     out->keep_ms = out->expires_ms = get_time(&in);
     if (out->state == ONCE_STATE_ABSENT) return in.ok && in.at == in.end;
-    if (!once_state_finished(out->state) || out->state >= ONCE_STATES) return false;
+    if (!claim && (!once_state_finished(out->state) || out->state >= ONCE_STATES)) return false;
+    if (claim && (head & (EARLY | HAS_TEXT | TEXT_APART))) return false;
     if (head & EARLY) out->expires_ms = get_time(&in);
     if (out->expires_ms > out->keep_ms) return false; /* otherwise a tombstone would end before the entry */
     out->token = get_id(&in);
@@ -267,6 +317,10 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
     out->run = get_varint(&in);
     if (signed_by) out->who = get_varint(&in);
     out->point = get_text(&in, get_varint(&in));
+    if (claim) {
+        if (!get_claim(&in, out)) return false;
+        out->old_key = !(out->flags & ONCE_FLAG_NEW_KEY);
+    }
     if (head & HAS_TEXT) {
         const uint64_t len = get_varint(&in);
         reader text = in;

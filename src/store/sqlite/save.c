@@ -1,4 +1,8 @@
-/* Saving the entries of the open transaction: marks changed slots, and writes them as rows and records. */
+/* Saving the entries of the open transaction: marks changed slots, and writes them as rows and records.
+ *
+ * Invariant: the record of an open claim (settled.h) is all that the store has of its id. So whatever becomes of it,
+ * the same transaction writes a record that ends it: that of its outcome, that of the claim with another lease, or,
+ * where it becomes a row or is forgotten, a tombstone. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,14 +81,22 @@ int once__live_save(once_storage *storage, once_entry *entry, once_error *err)
     if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb was called inside a savepoint");
     if (!mark_dirty(q, slot) || !own_all(q, slot)) return once_no_memory(err, "for a batch");
     slot->row_dirty = true;
-    slot->settle_dirty =
-        once_state_finished(entry->state) || (entry->state == ONCE_STATE_ABSENT && slot->keep_ms > storage->now_ms);
+    slot->settle_dirty = once_state_finished(entry->state) ||
+                         (entry->state == ONCE_STATE_ABSENT && (slot->keep_ms > storage->now_ms || slot->recorded));
     return once__live_join_lane(q, slot, err);
 }
 
 static bool is_live(const once_entry *entry)
 {
     return entry->state != ONCE_STATE_ABSENT && !once_state_finished(entry->state);
+}
+
+/* A claim that has nothing but its terms, as most have: it may be a record. One that already is a row stays one. */
+static bool is_record(const once_slot *slot)
+{
+    const once_entry *e = &slot->entry;
+    return !slot->row && e->state == ONCE_STATE_CLAIMED && !e->has_message && once_hash_is_zero(e->lane) &&
+           !e->result.len && !e->reason.len && !e->history.len && !e->failing_ms;
 }
 
 static int write_body(once_sqlite *q, once_slot *slot, once_error *err)
@@ -203,36 +215,37 @@ static int write_bodies(once_sqlite *q, const once_rows *rows, once_error *err)
 
 typedef enum row_change { CHANGE_NONE, CHANGE_GONE, CHANGE_SET, CHANGE_NEW, CHANGES } row_change;
 
-static row_change change_of(const once_slot *slot)
+static row_change change_of(const once_slot *slot, bool records)
 {
-    if (!slot->row_dirty) return CHANGE_NONE;
+    if (!slot->row_dirty || (records && is_record(slot))) return CHANGE_NONE;
     if (is_live(&slot->entry)) return slot->row ? CHANGE_SET : CHANGE_NEW;
     return slot->row ? CHANGE_GONE : CHANGE_NONE;
 }
 
 /* Collects the slots by what is to happen to their rows; those from `from` on may have changed. */
-static bool find_rows(once_sqlite *q, size_t from, once_rows rows[CHANGES])
+static bool find_rows(once_sqlite *q, size_t from, bool records, once_rows rows[CHANGES])
 {
     size_t n[CHANGES] = {0};
     once_slot **at[CHANGES];
-    for (size_t i = from; i < q->n_dirty; i++) n[change_of(q->dirty[i])]++;
+    for (size_t i = from; i < q->n_dirty; i++) n[change_of(q->dirty[i], records)]++;
     once_slot **all = once_arena_alloc(&q->arena, (q->n_dirty - from) * sizeof *all);
     if (!all) return false;
     for (int k = 0; k < CHANGES; all += n[k++]) {
         at[k] = all;
         rows[k] = (once_rows){all, n[k]};
     }
-    for (size_t i = from; i < q->n_dirty; i++) *at[change_of(q->dirty[i])]++ = q->dirty[i];
+    for (size_t i = from; i < q->n_dirty; i++) *at[change_of(q->dirty[i], records)]++ = q->dirty[i];
     return true;
 }
 
-int once__live_write_rows(once_sqlite *q, once_error *err)
+/* `records`: without the claims that may be records. */
+static int write_rows(once_sqlite *q, bool records, once_error *err)
 {
     once_rows rows[CHANGES];
     size_t from = 0;
     while (from < q->n_dirty && !q->dirty[from]->row_dirty) from++;
     if (from == q->n_dirty) return ONCE_OK;
-    if (!find_rows(q, from, rows)) return once_no_memory(err, "for a batch");
+    if (!find_rows(q, from, records, rows)) return once_no_memory(err, "for a batch");
     const once_rows live = {rows[CHANGE_SET].slots, rows[CHANGE_SET].n + rows[CHANGE_NEW].n};
     int rc = ONCE_OK;
     if (rows[CHANGE_GONE].n + live.n) q->rows_written = true;
@@ -244,8 +257,27 @@ int once__live_write_rows(once_sqlite *q, once_error *err)
     return rc;
 }
 
+int once__live_write_rows(once_sqlite *q, once_error *err) { return write_rows(q, false, err); }
+
+/* ---- records ---- */
+
+/* What only the record of a claim has. */
+static int claim_to_record(once_sqlite *q, const once_entry *e, once_record *out, once_error *err)
+{
+    out->due_ms = e->due_ms;
+    out->remember_ms = e->remember_ms;
+    out->order = e->order;
+    out->gap_ms = e->gap_ms;
+    out->flags = (unsigned)once__flags_write(e);
+    out->key = e->key;
+    if (!e->worker.len) return ONCE_OK;
+    once_name *worker = once__name_who(once__names_known(q->names), e->worker);
+    return worker ? once__names_number(q->names, worker, &out->worker, err) : once_no_memory(err, "for a batch");
+}
+
 int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, once_record *out, once_error *err)
 {
+    if (keep_ms < 1) keep_ms = 1; /* 0 means that there is no record */
     *out = (once_record){.id = e->id, .state = e->state, .expires_ms = keep_ms, .keep_ms = keep_ms};
     if (e->state == ONCE_STATE_ABSENT) return ONCE_OK;
     once_name_table *names = once__names_known(q->names);
@@ -265,12 +297,59 @@ int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, o
     out->seen_ms = e->seen_ms;
     out->changed_ms = e->changed_ms;
     out->expires_ms = e->expires_ms;
-    if (out->keep_ms < out->expires_ms) out->keep_ms = out->expires_ms;
+    if (out->keep_ms < out->expires_ms && e->state != ONCE_STATE_CLAIMED) out->keep_ms = out->expires_ms;
     out->point = e->at.point;
     out->result = e->result;
     out->reason = e->reason;
     out->history = e->history;
-    return rc;
+    return rc == ONCE_OK && e->state == ONCE_STATE_CLAIMED ? claim_to_record(q, e, out, err) : rc;
+}
+
+/* Adds the record that this slot needs, if any. */
+static int add_record(once_sqlite *q, once_slot *slot, once_error *err)
+{
+    const once_entry gone = {.id = slot->entry.id};
+    const bool live = is_live(&slot->entry), moved = live && slot->row && slot->recorded;
+    if (!slot->settle_dirty && !(live && !slot->row) && !moved) return ONCE_OK;
+    assert(!live || slot->row || is_record(slot));
+    once_record record;
+    const int rc = once__live_to_record(q, moved ? &gone : &slot->entry, slot->keep_ms, &record, err);
+    q->settled_touched = true;
+    return rc == ONCE_OK ? once__settled_add(q->settled, &record, err) : rc;
+}
+
+typedef struct claims_left {
+    once_sqlite *q;
+    once_slot **slots;
+    size_t n;
+    bool failed;
+} claims_left;
+
+static bool leave_claim(void *user, const once_entry *entry, int64_t keep_ms)
+{
+    claims_left *left = user;
+    once_slot *slot = once_arena_new(&left->q->arena, once_slot, 1);
+    left->failed = !slot;
+    if (!slot) return false;
+    slot->entry = *entry;
+    slot->keep_ms = keep_ms;
+    left->slots[left->n++] = slot;
+    return true;
+}
+
+/* The records of claims are about to be dropped: those that are open become rows. */
+static int claims_to_rows(once_sqlite *q, once_error *err)
+{
+    claims_left left = {.q = q};
+    left.slots = once_arena_alloc(&q->arena, (once__settled_claims(q->settled) + q->n_dirty + 1) * sizeof *left.slots);
+    if (!left.slots) return once_no_memory(err, "for a batch");
+    const int rc = once__live_each_claim(q, leave_claim, &left, err);
+    if (rc != ONCE_OK || left.failed) return rc != ONCE_OK ? rc : once_no_memory(err, "for a batch");
+    for (size_t i = 0; i < q->n_dirty; i++)
+        if (is_live(&q->dirty[i]->entry) && !q->dirty[i]->row) left.slots[left.n++] = q->dirty[i];
+    const once_rows rows = {left.slots, left.n};
+    if (left.n) q->rows_written = true;
+    return left.n ? insert_rows(q, &rows, err) : ONCE_OK;
 }
 
 static int write_lanes(once_sqlite *q, once_error *err)
@@ -298,16 +377,10 @@ static int write_lanes(once_sqlite *q, once_error *err)
 int once__live_write_all(once_sqlite *q, once_error *err)
 {
     assert(q->open && q->write);
-    int rc = once__live_write_rows(q, err);
+    int rc = write_rows(q, true, err);
     if (rc == ONCE_OK) rc = write_lanes(q, err);
-    for (size_t i = 0; i < q->n_dirty && rc == ONCE_OK; i++) {
-        once_slot *slot = q->dirty[i];
-        once_record record;
-        if (!slot->settle_dirty) continue;
-        rc = once__live_to_record(q, &slot->entry, slot->keep_ms, &record, err);
-        q->settled_touched = true;
-        if (rc == ONCE_OK) rc = once__settled_add(q->settled, &record, err);
-    }
+    for (size_t i = 0; i < q->n_dirty && rc == ONCE_OK; i++) rc = add_record(q, q->dirty[i], err);
+    if (rc == ONCE_OK && q->settled_touched && once__settled_will_flush(q->settled)) rc = claims_to_rows(q, err);
     if (rc == ONCE_OK && q->settled_touched) rc = once__settled_commit(q->settled, q->storage.now_ms, err);
     return rc;
 }

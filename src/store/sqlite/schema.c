@@ -3,12 +3,13 @@
  *   once_meta     name, value: format, version, secret, and a sum over them
  *   once_store    one row, written with every commit: the clock, the state of the records (settled.h), sums over the
  *                 ids of the other tables
- *   once_entry    unfinished and dead entries; states and flag bits are those of store/states.h
+ *   once_entry    unfinished and dead entries, except claims that are records; states and flag bits are those of
+ *                 store/states.h
  *   once_body     bodies that the store owns, by the n of their entry
  *   once_lane     version, end and record (lane_record.h) of a lane
  *   once_letter, once_audit, once_fact           dead letters, operator actions, small named facts
  *   once_name     names that records refer to by number (store/name_table.h)
- *   once_recent, once_run, once_bucket, once_filter    finished entries as records (settled.c, record.h)
+ *   once_recent, once_run, once_bucket, once_filter    finished entries, and claims, as records (settled.c, record.h)
  *
  *   version 0   all entries are rows of once_entry, with their bodies; the clock is in once_meta
  *   version 1   bodies are in once_body, so that a lease can be extended without writing the body again; once_head
@@ -20,6 +21,7 @@
  *               first failure; an entry that waits without a body expires; audits keep a body that was replaced. Older
  *               data stays as it is: rows of once_recent and runs up to the ids in once_store have no seals, and
  *               disappear by merging with time
+ *   version 6   claims may be records of once_recent; the tables are as before
  *
  * A program reads the version again whenever another connection has written (tx.c). So from version 5 on it stops
  * with an error when a newer program has brought the tables up to date.
@@ -204,7 +206,7 @@
 
 const char *once__sqlite_schema(void)
 {
-    return "-- Tables of a once store, version 5. `once` makes them by itself; nothing else may write to "
+    return "-- Tables of a once store, version 6. `once` makes them by itself; nothing else may write to "
            "them.\n" TABLES_META TABLES_SHARED TABLES_1 TABLES_2 TABLES_3 TABLES_4 STORE_5 TABLES_5 LETTER_KEYS;
 }
 
@@ -435,6 +437,7 @@ static int migrate_4_to_5(once_sqlite_db *db, once_error *err)
 int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error *err)
 {
     assert(version >= 1 && version < ONCE_SQLITE_VERSION);
+    if (version >= ONCE_SQLITE_SUMMED) return set_version(db, ONCE_SQLITE_VERSION, err);
     int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
     if (rc == ONCE_OK && version < 3) rc = once__sqlite_exec(db, TABLES_3, err);
     if (rc == ONCE_OK && version < 4) rc = once__sqlite_exec(db, TABLES_4, err);
@@ -487,6 +490,6 @@ int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, boo
         if (rc == ONCE_OK) rc = set_version(db, 1, err);
         *version = 1;
     }
-    if (rc == ONCE_OK && found && *version == ONCE_SQLITE_VERSION) rc = check_meta(db, err);
+    if (rc == ONCE_OK && found && *version >= ONCE_SQLITE_SUMMED) rc = check_meta(db, err);
     return rc == ONCE_OK ? read_secret(db, secret, err) : rc;
 }

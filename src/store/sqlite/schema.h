@@ -8,7 +8,8 @@
 #include "db/sqlite/sqlite.h"
 
 #define ONCE_SQLITE_APPLICATION_ID 0x6f6e6365 /* "once"; set only in files that the store made itself */
-#define ONCE_SQLITE_VERSION 5
+#define ONCE_SQLITE_VERSION 6
+#define ONCE_SQLITE_SUMMED 5 /* the first version whose tables have sums */
 
 /* The text that `once schema sqlite:` prints. */
 const char *once__sqlite_schema(void);

@@ -5,8 +5,13 @@
  * small log-structured merge tree, made only of INSERT, UPDATE and DELETE inside the transaction that settles, so crash
  * safety is SQLite's.
  *
+ * Claims. A claim for an effect outside is written by one transaction and settled by a later one, often a few
+ * milliseconds after it. As a row of once_entry it would be inserted into a table and its indexes, and deleted from all
+ * of them. Instead the claim is a recent record, and the record of its outcome ends it: nothing is ever deleted. Claims
+ * exist only among the recent records. What is not ended when these are flushed becomes a row of once_entry (save.c).
+ *
  * Tables
- *   once_recent(id, records, tails)     one row per commit: the records that it settled, in that order (record.h)
+ *   once_recent(id, records, tails)     one row per commit: the records that it made, in that order (record.h)
  *   once_run(id, level, state, cursor, records, min_keep_ms, max_keep_ms, created_ms, swept_ms)
  *                                       state: 0 WHOLE, 1 INPUT, 2 OUTPUT, 3 DROPPING
  *   once_bucket(id = run << 32 | bucket, records, tails)    records sorted by id, one per id
@@ -225,9 +230,22 @@ static const once_record_ref *index_get(const once_settled *s, once_hash id)
 /* Makes the index cover recent.refs from `first` on. */
 static bool index_extend(once_settled *s, size_t first)
 {
-    if (!once_table_reserve(&s->index, s->recent.n)) return false;
-    for (size_t i = first; i < s->recent.n; i++) (void)once_table_put_position(&s->index, s->recent.refs[i].id, i);
+    if (!once_table_reserve(&s->index, s->index.n + (s->recent.n - first))) return false;
+    for (size_t i = first; i < s->recent.n; i++) {
+        const once_record_ref *ref = &s->recent.refs[i];
+        if (i + EXPECTED < s->recent.n) once_table_expect(&s->index, s->recent.refs[i + EXPECTED].id);
+        (void)once_table_put_position(&s->index, ref->id, i);
+        if (!ref->claim) (void)once_table_remove(&s->claims, ref->id);
+        else if (!once_table_put_position(&s->claims, ref->id, i)) return false;
+        s->n_claims += ref->claim;
+    }
     return true;
+}
+
+bool once__recent_is_open(const once_settled *s, const once_record_ref *ref)
+{
+    size_t at;
+    return ref->claim && once_table_position(&s->claims, ref->id, &at) && &s->recent.refs[at] == ref;
 }
 
 void once__recent_clear(once_settled *s)
@@ -241,6 +259,8 @@ void once__recent_clear(once_settled *s)
         once_buf_init(&s->recent.tails, BYTES_MAX);
     }
     once_table_clear(&s->index, kept);
+    once_table_clear(&s->claims, ONCE_TABLE_KEPT);
+    s->n_claims = 0;
 }
 
 static int recent_load(once_settled *s, int64_t since, once_error *err)
@@ -305,6 +325,7 @@ const once_settled_head *once__settled_head(once_settled *s)
 bool once__record_own(once_arena *arena, once_record *r)
 {
     return (!r->point.len || once_arena_copy(arena, r->point, &r->point)) &&
+           (!r->key.len || once_arena_copy(arena, r->key, &r->key)) &&
            (!r->result.len || once_arena_copy(arena, r->result, &r->result)) &&
            (!r->reason.len || once_arena_copy(arena, r->reason, &r->reason)) &&
            (!r->history.len || once_arena_copy(arena, r->history, &r->history));
@@ -338,6 +359,7 @@ int once__settled_find(once_settled *s, const once_hash *ids, size_t n, int64_t 
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
         assert(i == 0 || once_hash_compare(ids[i - 1], ids[i]) < 0);
+        if (i + EXPECTED < n) once_table_expect(&s->index, ids[i + EXPECTED]);
         out[i] = (once_record){.id = ids[i]};
         const int rc = find_recent(s, ids[i], &out[i], arena, err);
         if (rc != ONCE_OK) return rc;
@@ -384,14 +406,53 @@ int once__recent_write(once_settled *s, once_error *err)
     return ONCE_OK;
 }
 
+bool once__settled_will_flush(const once_settled *s)
+{
+    assert(!s->distrusted);
+    const pile *p = &s->recent;
+    if (p->n == s->written) return false;
+    return p->n - s->n_claims >= s->limits.recent_records || p->records.len + p->tails.len >= s->limits.recent_bytes;
+}
+
 int once__settled_commit(once_settled *s, int64_t now_ms, once_error *err)
 {
     assert(!s->distrusted);
     if (s->recent.n == s->written) return ONCE_OK;
-    const bool full = s->recent.n >= s->limits.recent_records ||
-                      s->recent.records.len + s->recent.tails.len >= s->limits.recent_bytes;
-    const int rc = full ? once__settled_flush(s, now_ms, err) : once__recent_write(s, err);
+    const int rc = once__settled_will_flush(s) ? once__settled_flush(s, now_ms, err) : once__recent_write(s, err);
     return rc == ONCE_OK ? once__settled_merge(s, now_ms, err) : rc;
+}
+
+/* ---- claims ---- */
+
+size_t once__settled_claims(const once_settled *s) { return s->claims.n; }
+
+static int compare_positions(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t) * (void *const *)a, y = (uintptr_t) * (void *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+int once__settled_each_claim(once_settled *s, once_record_visit *visit, void *user, once_error *err)
+{
+    assert(!s->distrusted && visit);
+    const size_t n = s->claims.n;
+    if (n == 0) return ONCE_OK;
+    void **order = malloc(n * sizeof *order);
+    if (!order) return once_no_memory(err, "for settled entries");
+    for (size_t i = 0, at = 0; i < n; i++) order[i] = once_table_next(&s->claims, &at);
+    qsort(order, n, sizeof *order, compare_positions);
+    int rc = ONCE_OK;
+    bool go_on = true;
+    for (size_t i = 0; i < n && go_on && rc == ONCE_OK; i++) {
+        once_record record;
+        const once_record_ref *ref = &s->recent.refs[(uintptr_t)order[i] - 1];
+        assert(ref->claim);
+        if (once__record_read(once_buf_bytes(&s->recent.records), ref, (once_bytes){0}, &record))
+            go_on = visit(user, &record);
+        else rc = once__settled_damaged(s, "table once_recent", err);
+    }
+    free(order);
+    return rc;
 }
 
 /* ---- everything ---- */
@@ -503,6 +564,7 @@ void once__settled_close(once_settled *s)
     once_buf_release(&s->sealed);
     once_buf_release(&s->sealed_tails);
     once_table_release(&s->index);
+    once_table_release(&s->claims);
     free(s->fresh_filters);
     free(s->order);
     free(s);

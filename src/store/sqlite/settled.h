@@ -1,4 +1,5 @@
-/* Finished entries of the sqlite store: a log-structured merge tree in SQLite tables. Layout and reasons: settled.c.
+/* Finished entries of the sqlite store, and claims that wait for their outcome: a log-structured merge tree in SQLite
+ * tables. Layout and reasons: settled.c.
  *
  * All functions but open and close run inside a transaction of `db`. Memory mirrors the tables as this connection last
  * read them; once__settled_refresh brings it up to date at the beginning of a transaction. When a transaction that
@@ -55,16 +56,23 @@ int once__settled_find(once_settled *settled, const once_hash *ids, size_t n, in
 
 bool once__settled_has_none(const once_settled *settled); /* there are no records at all */
 
-/* Adds a record, newer than all others. _commit writes the added records, and does its share of flushing and
- * merging. */
+/* Adds a record, newer than all others. _commit writes the added records, and does its share of flushing and merging.
+ * When it will flush, all claims that no later record ends must be rows of once_entry before: it drops their
+ * records. */
 int once__settled_add(once_settled *settled, const once_record *record, once_error *err);
+bool once__settled_will_flush(const once_settled *settled);
 int once__settled_commit(once_settled *settled, int64_t now_ms, once_error *err);
+
+/* Shows the claims of earlier transactions that no later record ends, the oldest first. Bytes are valid until the next
+ * _add. false from visit ends it. */
+typedef bool once_record_visit(void *user, const once_record *record);
+size_t once__settled_claims(const once_settled *settled); /* how many there are */
+int once__settled_each_claim(once_settled *settled, once_record_visit *visit, void *user, once_error *err);
 
 /* Drops expired records; reads about `limit` records at most. The caller commits after each call. */
 int once__settled_sweep(once_settled *settled, size_t limit, int64_t now_ms, once_sweep_result *out, once_error *err);
 
 /* Shows the newest record of every id, without tombstones. Slow. false from visit ends it. */
-typedef bool once_record_visit(void *user, const once_record *record);
 int once__settled_each(once_settled *settled, int64_t now_ms, once_record_visit *visit, void *user, once_error *err);
 
 /* For tests and `once status`. */

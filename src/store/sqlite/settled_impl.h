@@ -1,4 +1,4 @@
-/* Internal header of the finished entries of the sqlite store. Only settled.c (layout, recent records, lookup),
+/* Internal header of the records of the sqlite store. Only settled.c (layout, recent records, lookup),
  * settled_runs.c (runs and their filters) and settled_merge.c (flush, merge, sweep) include it. */
 #ifndef ONCE_STORE_SQLITE_SETTLED_IMPL_H
 #define ONCE_STORE_SQLITE_SETTLED_IMPL_H
@@ -15,7 +15,8 @@ enum {
     FILTER_PROBES = 5,
     STEP = 8,   /* positions of a merge step; STEP * FANOUT must be a multiple of CHUNK */
     LEVELS = 7, /* the last level is not merged: 64 Ki * 8^6 records a run */
-    RUNS_MAX = 256
+    RUNS_MAX = 256,
+    EXPECTED = 8 /* so far ahead the CPU is told which part of the index will be read */
 };
 
 #define BYTES_MAX ((size_t)1 << 40) /* of a buffer; the real bounds are recent_bytes, and the size of a transaction */
@@ -78,6 +79,8 @@ struct once_settled {
     size_t written;                        /* how many of recent.refs are in the tables ... */
     size_t written_records, written_tails; /* ... and of their bytes */
     once_table index;                      /* by id: positions in recent.refs */
+    size_t n_claims;                       /* how many of recent.refs are claims ... */
+    once_table claims;                     /* ... and which of these are the newest of their ids, as `index` */
 
     run *runs[RUNS_MAX]; /* newest first */
     size_t n_runs;
@@ -117,6 +120,8 @@ bool once__settled_sealed(const once_settled *s, char table, int64_t id);
 once_bytes once__settled_column(sqlite3_stmt *stmt, int at);
 
 void once__recent_clear(once_settled *s);
+/* Whether this record is a claim that no later record ends. */
+bool once__recent_is_open(const once_settled *s, const once_record_ref *ref);
 /* Writes one row of once_recent with the records added since the last one. */
 int once__recent_write(once_settled *s, once_error *err);
 /* Copies the bytes of a record into the arena. */

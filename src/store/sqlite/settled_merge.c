@@ -103,7 +103,7 @@ static int flush_run(once_settled *s, size_t first, size_t n, int64_t now_ms, on
         const once_record_ref *ref = &s->recent.refs[s->order[i]];
         const bool shadowed = last && once_hash_equal(last->id, ref->id);
         last = ref;
-        if (shadowed || ref->keep_ms <= now_ms) continue;
+        if (shadowed || ref->claim || ref->keep_ms <= now_ms) continue; /* an open claim is a row by now */
         rc = writer_put(s, &w, &s->recent, ref, err);
     }
     if (rc == ONCE_OK) rc = writer_flush(s, &w, err);
@@ -251,7 +251,7 @@ static uint32_t merge_target(const once_settled *s, unsigned level)
 {
     double filled = (double)whole_runs(s, level);
     if (level == 0) {
-        filled += (double)s->recent.n / (double)s->limits.recent_records;
+        filled += (double)(s->recent.n - s->n_claims) / (double)s->limits.recent_records;
     } else {
         merge below;
         if (merge_find(s, level - 1, &below))
@@ -287,20 +287,26 @@ int once__settled_merge(once_settled *s, int64_t now_ms, once_error *err)
 
 /* ---- dropping by time ---- */
 
+/* A claim that is ended goes with, or before, the record that ended it: otherwise it would be open again. */
+static bool is_over(const once_settled *s, const once_record_ref *ref, int64_t now_ms)
+{
+    return ref->claim ? !once__recent_is_open(s, ref) : ref->keep_ms <= now_ms;
+}
+
 /* Recent records are one or more rows of blobs. When enough of them have expired, the others are written again as one
  * row. */
 static int sweep_recent(once_settled *s, int64_t now_ms, once_sweep_result *out, once_error *err)
 {
     pile *p = &s->recent, *kept = &s->scratch;
     size_t expired = 0;
-    for (size_t i = 0; i < p->n; i++) expired += p->refs[i].keep_ms <= now_ms;
+    for (size_t i = 0; i < p->n; i++) expired += !p->refs[i].claim && p->refs[i].keep_ms <= now_ms;
     if (expired == 0 || (expired * 8 < p->n && p->n > 1024)) return ONCE_OK;
 
     once__pile_clear(kept);
     for (size_t i = 0; i < p->n; i++) {
         once_record_ref ref = p->refs[i];
-        if (ref.keep_ms <= now_ms) {
-            out->dropped += !ref.tombstone;
+        if (is_over(s, &p->refs[i], now_ms)) {
+            out->dropped += !ref.tombstone && !ref.claim;
             continue;
         }
         const size_t at = kept->records.len, tail_at = kept->tails.len;
@@ -321,6 +327,8 @@ static int sweep_recent(once_settled *s, int64_t now_ms, once_sweep_result *out,
     *kept = swap;
     s->written = s->written_records = s->written_tails = 0;
     once_table_clear(&s->index, SIZE_MAX);
+    once_table_clear(&s->claims, SIZE_MAX);
+    s->n_claims = 0;
     return p->n ? once__recent_write(s, err) : ONCE_OK;
 }
 

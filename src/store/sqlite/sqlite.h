@@ -3,7 +3,7 @@
  *
  * A transaction holds its entries as slots in an arena. `save` only marks a slot; rows and records are written when the
  * transaction commits, or when a query has to see them. So an entry that is claimed and settled in one transaction is
- * written once, as a record. */
+ * written once, as a record, and so is a claim for an effect outside. */
 #ifndef ONCE_STORE_SQLITE_SQLITE_H
 #define ONCE_STORE_SQLITE_SQLITE_H
 
@@ -25,7 +25,8 @@ struct once_slot {
     int64_t keep_ms;      /* a record of this id may exist until then; 0: none does */
     bool listed;          /* in the list of changed slots, once */
     bool row_dirty;       /* once_entry must be brought up to date */
-    bool settle_dirty;    /* a record must be written */
+    bool recorded;        /* the store has a record of this claim (settled.h) */
+    bool settle_dirty;    /* the record of its end must be written */
     bool body_stored;     /* there is a row in once_body ... */
     bool body_same;       /* ... and it is this entry's message */
     once_lane_slot *lane; /* the lane whose list has the slot; NULL: none */
@@ -160,7 +161,7 @@ int once__live_lane_equals(once_storage *storage, once_hash lane, int64_t order,
 int once__live_lane_before(once_storage *storage, const once_entry *entry, size_t max, once_hash *out, size_t *n,
                            uint64_t *count, once_error *err);
 
-/* Brings once_entry up to date with the slots, so that a query sees them. */
+/* Brings once_entry up to date with the slots, claims included, so that a query sees them. */
 int once__live_write_rows(once_sqlite *q, once_error *err);
 /* Writes everything that commit has to write. */
 int once__live_write_all(once_sqlite *q, once_error *err);
@@ -172,6 +173,11 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
 /* Whether this transaction, or a row of once_entry, overrides a record of this id. */
 int once__live_is_newer(once_sqlite *q, once_hash id, bool *out, once_error *err);
 int once__live_from_record(once_sqlite *q, const once_record *record, once_entry *out, once_error *err);
+/* Shows the claims that are records, except those that this transaction has saved: these are rows
+ * (once__live_write_rows). Bytes of the entry are valid during the visit. `keep_ms` is that of the slot it would have.
+ * false from visit ends it. */
+typedef bool once_claim_visit(void *user, const once_entry *entry, int64_t keep_ms);
+int once__live_each_claim(once_sqlite *q, once_claim_visit *visit, void *user, once_error *err);
 int once__live_to_record(once_sqlite *q, const once_entry *entry, int64_t keep_ms, once_record *out, once_error *err);
 
 /* Notes that a row was added (or removed). Compares all ids of the table with the sum, once per handle: at most `limit`

@@ -132,11 +132,13 @@ static int make_ready(once_sqlite *q, const once_store_options *options, const o
     if (rc == ONCE_OK && made) rc = prepare_all(q, limits, err);
     if (rc == ONCE_OK && made) rc = sum_up(q, err);
     if (rc == ONCE_OK && version < ONCE_SQLITE_VERSION) {
+        const bool summed = version >= ONCE_SQLITE_SUMMED;
         rc = once__sqlite_upgrade_tables(q->db, version, err);
+        if (rc == ONCE_OK && summed) rc = once__sqlite_sum_meta(q->db, err);
         if (rc == ONCE_OK) rc = prepare_all(q, limits, err);
-        q->unsummed = true;
+        if (!summed) q->unsummed = true;
         if (rc == ONCE_OK && version == 1) rc = once__sqlite_store_migrate_1_to_2(q, err);
-        if (rc == ONCE_OK) rc = sum_up(q, err);
+        if (rc == ONCE_OK && !summed) rc = sum_up(q, err);
         if (rc == ONCE_OK && ONCE_FAIL_AT(migrate_between)) rc = once_fail(err, ONCE_E_IO, "failpoint migrate_between");
     }
     if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, "COMMIT", err);

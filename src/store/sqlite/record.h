@@ -4,7 +4,8 @@
  *   size     varint    bytes that follow
  *   id       16        big-endian, so that bytes sort as hashes do
  *   head     1         low four bits: 0 for a tombstone; 13 for a claim; state - 4; or state + 4 when the entry keeps
- *                      an old idempotency key. High bits: 0x10 HAS_FINGERPRINT, 0x20 EARLY, 0x40 HAS_TEXT, 0x80 TEXT_APART
+ *                      an old idempotency key. High bits: 0x10 HAS_FINGERPRINT, 0x20 EARLY, 0x40 HAS_TEXT, 0x80
+ *                      TEXT_APART
  *   keep     6         until when the record must be kept, in ms; all ones: without end. A tombstone ends here.
  *   expires  6         only with EARLY: the entry expires before the record may go
  *   token    16

@@ -110,6 +110,7 @@ void once_flight_add(once_flight *flight, once_item *item, int64_t claimed_at_ms
     item->next = NULL;
     if (flight->last) flight->last->next = item;
     else flight->first = item;
+    if (!flight->to_give) flight->to_give = item;
     flight->last = item;
     flight->n++;
     flight->waiting++;
@@ -131,6 +132,7 @@ void once_flight_lose(once_flight *flight, once_item *item)
 void once_flight_remove(once_flight *flight, once_item *item)
 {
     assert(item->prev || flight->first == item);
+    if (flight->to_give == item) flight->to_give = item->next;
     if (item->prev) item->prev->next = item->next;
     else flight->first = item->next;
     if (item->next) item->next->prev = item->prev;
@@ -142,22 +144,11 @@ void once_flight_remove(once_flight *flight, once_item *item)
     if (flight->n == 0) flight->extend_at_ms = flight->end_at_ms = ONCE_NEVER;
 }
 
-/* The oldest item that was not given to the executor, or one before it. They are usually the youngest of the list. */
-static once_item *first_to_give(const once_flight *flight)
-{
-    once_item *first = NULL;
-    size_t left = flight->waiting;
-    for (once_item *item = flight->last; left; item = item->prev) {
-        left -= !item->given;
-        first = item;
-    }
-    return first;
-}
-
 size_t once_flight_starts(once_flight *flight, int64_t now_ms, once_item **out, size_t max)
 {
     size_t n = 0;
-    for (once_item *item = first_to_give(flight); item && n < max && flight->waiting; item = item->next) {
+    while (flight->to_give && flight->to_give->given) flight->to_give = flight->to_give->next;
+    for (once_item *item = flight->to_give; item && n < max && flight->waiting; item = item->next) {
         if (item->given || item->lost || !may_start(item, now_ms))
             continue; /* a lease that has run for long is extended first */
         item->given = true;

@@ -22,7 +22,8 @@
  * counted from an earlier one. They only decide when to be careful; the store decides who owns the message.
  *
  * Invariants: `used` of a handler counts the items that have one of its slots, from the claim until their outcome is
- * about to be settled. The list has the items whose place is FLIGHT. `waiting` of them were not given to the executor.
+ * about to be settled. The list has the items whose place is FLIGHT. `waiting` of them were not given to the executor,
+ * and none of these is before `to_give`.
  *
  * Thread rule: one thread. */
 #ifndef ONCE_CORE_FLIGHT_H
@@ -41,6 +42,7 @@ typedef struct once_flight {
     uint32_t *used;                  /* slots in use, by handler; claims of the open transaction included */
     once_item *first, *last;         /* the items in flight */
     size_t n, waiting;               /* how many; how many of them were not given to the executor yet */
+    once_item *to_give;              /* all items before it were given to the executor; NULL: all */
     int64_t extend_at_ms, end_at_ms; /* nothing to extend or to end before these times */
     size_t alone_left; /* after an unclean end: so many more callbacks run one at a time, so that the one that crashes
                         * the process is known */

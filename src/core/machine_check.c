@@ -130,6 +130,9 @@ static const char *check_places(const once_machine *machine, const tally *all)
     }
     if (machine->outside.flight.n != lists[ONCE_AT_FLIGHT].n || machine->outside.flight.waiting != all->not_given)
         BROKEN(8, "the count of effects that are under way, or have not begun, is wrong");
+    const once_item *given = machine->outside.flight.first;
+    while (given != machine->outside.flight.to_give && given && given->given) given = given->next;
+    if (given != machine->outside.flight.to_give) BROKEN(8, "an effect that has not begun is not looked for");
     return NULL;
 }
 

@@ -66,6 +66,7 @@ void once__machine_release_unstarted(once_machine *machine)
 void once__machine_put_back_paused(once_machine *machine)
 {
     once_item *next;
+    if (once_gates_are_wide(&machine->gate.gates)) return;
     for (once_item *item = machine->outside.flight.waiting ? machine->outside.flight.first : NULL; item; item = next) {
         next = item->next;
         if (!item->given && once__machine_must_not_begin(machine, item))

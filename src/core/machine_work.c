@@ -187,9 +187,17 @@ void once__machine_shorten_work(once_machine *machine, size_t keep)
     while (machine->work.n > keep) once__machine_requeue(machine, machine->work.items[--machine->work.n]);
 }
 
+static bool has_locks(const once_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (spec->handlers[i].locks.n) return true;
+    return false;
+}
+
 /* Shortens the work to as many items as one transaction can lock the names of. */
 void once__machine_bound_locks(once_machine *machine)
 {
+    if (!has_locks(machine->spec)) return;
     uint64_t set[2 * LOCKS_MAX] = {0};
     size_t locks = 0, fit = 0;
     while (fit < machine->work.n && locks_fit(set, &locks, machine->work.items[fit])) fit++;

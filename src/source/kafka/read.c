@@ -21,6 +21,8 @@
 #include "base/banned.h"
 
 #define IDLE_MS 100
+#define EXPECTED 4           /* so far ahead the CPU is told which message comes: a thread of librdkafka made it */
+#define EXPECTED_BYTES 512   /* of its body */
 #define STIR_MS 20           /* how long the answer is waited for: it is not needed */
 #define STIR_MESSAGES 1000   /* after so many, or ... */
 #define STIR_BYTES (1 << 16) /* ... so much the queue may have been full */
@@ -94,6 +96,7 @@ static size_t take(kafka_source *k, uint32_t stream, size_t n, size_t max)
     int64_t next = p->next;
     for (size_t i = n; i < end; i++) {
         rd_kafka_message_t *m = k->messages[i];
+        if (i + EXPECTED < end) __builtin_prefetch(k->messages[i + EXPECTED]);
         if (m->err == RD_KAFKA_RESP_ERR_NO_ERROR && p->open && m->offset < next) { /* brokers may say anything */
             once_error failure;
             (void)once_fail(&failure, ONCE_E_CORRUPT, "'%s': offset %" PRId64 " came behind offset %" PRId64, p->place,
@@ -204,6 +207,13 @@ static bool make_item(kafka_source *k, const rd_kafka_message_t *m, uint32_t str
     return true;
 }
 
+/* The item's memory was written by another thread, too, when it was another message. */
+static void expect_item(const rd_kafka_message_t *m, const once_item *item)
+{
+    for (size_t at = 0; at < m->len && at < EXPECTED_BYTES; at += 64) __builtin_prefetch((const char *)m->payload + at);
+    once_item_expect(item);
+}
+
 static bool make_items(kafka_source *k, size_t n, once_batch *batch)
 {
     once_bytes place = {0};
@@ -217,6 +227,7 @@ static bool make_items(kafka_source *k, size_t n, once_batch *batch)
             const char *text = k->partitions[k->streams[i]]->place;
             if (!once_arena_copy(&batch->arena, (once_bytes){text, strlen(text)}, &place)) return false;
         }
+        if (i + EXPECTED < n) expect_item(k->messages[i + EXPECTED], item + EXPECTED);
         if (!make_item(k, k->messages[i], k->streams[i], batch, item)) return false;
         item->message.at.place = place;
     }

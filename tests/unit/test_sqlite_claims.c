@@ -395,6 +395,121 @@ static void f12_a_claim_hides_the_record_of_an_earlier_life(void **state)
     }
 }
 
+/* The tombstone of the earlier life and the claim are flushed together: the row that the claim becomes hides it. */
+static void f12_a_flushed_claim_hides_the_record_of_an_earlier_life(void **state)
+{
+    fixture *f = *state;
+    bool found;
+    open_store(f, &tiny);
+    fill(f, 1, 1, 5000000);
+    fill(f, 1000, 40, 1000000); /* it is in a run now */
+    begin(f);
+    assert_int_equal(f->store->ops->forget(f->store, id_of(1), &found, &f->err), ONCE_OK);
+    commit(f);
+    once_request r = ask(f, 1, 1000000);
+    r.natural = true;
+    assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+    fill(f, 5000, 40, 1000000);
+    assert_int_equal(rows(f), 1);
+    settle(f, &r, ONCE_DONE);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_ABSENT);
+}
+
+static once_settled_shape shape_of(fixture *f)
+{
+    once_settled_shape shape;
+    once__settled_shape(((once_sqlite *)f->store)->settled, &shape);
+    return shape;
+}
+
+/* Claims do not count: runs are as full as without them, from the first one on, and after a sweep. */
+static void test_runs_are_as_full_as_without_claims(void **state)
+{
+    enum { FULL = 16 }; /* as in `tiny` */
+    fixture *f = *state;
+    open_store(f, &tiny);
+    uint64_t i = 0;
+    for (size_t run = 1; run < 4; run++) {
+        for (int k = 0; k < FULL; k++) {
+            assert_int_equal(shape_of(f).runs, run - 1);
+            const once_request r = claim_new(f, i++);
+            settle(f, &r, ONCE_DONE);
+        }
+        assert_int_equal(shape_of(f).runs, run);
+        assert_int_equal(shape_of(f).records, FULL * run);
+        once_sweep_result swept;
+        for (int k = 0; k < 5; k++) { /* which end before they are flushed */
+            const once_request r = ask(f, 1000 + i + (uint64_t)k, 10);
+            assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+            settle(f, &r, ONCE_DONE);
+        }
+        test_env_pass(&f->world, 20);
+        assert_int_equal(f->store->ops->sweep(f->store, 1000, &swept, &f->err), ONCE_OK);
+        assert_int_equal(shape_of(f).recent, 0);
+    }
+}
+
+/* Each time that its lease is extended leaves a record; they do not pile up. */
+static void test_an_effect_that_takes_long_does_not_fill_the_file(void **state)
+{
+    fixture *f = *state;
+    open_store(f, &tiny);
+    const once_request r = claim_new(f, 1);
+    for (int i = 0; i < 3000; i++) {
+        once_sweep_result swept;
+        test_env_pass(&f->world, 300);
+        assert_true(extend(f, &r));
+        if (i % 50 == 0) assert_int_equal(f->store->ops->sweep(f->store, 100000, &swept, &f->err), ONCE_OK);
+    }
+    assert_in_range(count(f, "SELECT count(*) FROM once_recent"), 1, 1100);
+    assert_int_equal(open_claims(f), 1);
+    settle(f, &r, ONCE_DONE);
+}
+
+static void test_a_lapse_is_of_one_consumer(void **state)
+{
+    fixture *f = *state;
+    once_taken taken[4];
+    size_t n;
+    open_store(f, NULL);
+    once_request r = ask(f, 1, 1000000);
+    r.hold = true;
+    assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+    test_env_pass(&f->world, 2000);
+    assert_int_equal(f->store->ops->lapse(f->store, ONCE_BYTES("other"), 0, 4, taken, &n, &f->arena, &f->err), ONCE_OK);
+    assert_int_equal(n, 0);
+}
+
+/* A message from the future, whose claim an operator resolves. */
+static void test_a_claim_keeps_its_expiry(void **state)
+{
+    fixture *f = *state;
+    bool done;
+    open_store(f, NULL);
+    once_request r = ask(f, 1, 10000);
+    r.hold = true;
+    r.sent_ms = f->world.wall_ms + 50000;
+    assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+    test_env_pass(&f->world, 2000);
+    assert_int_equal(f->store->ops->resolve(f->store, r.id, ONCE_DONE, ONCE_BYTES("seen"), &done, &f->err), ONCE_OK);
+    assert_true(done);
+    test_env_pass(&f->world, 20000);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_DONE);
+}
+
+static void f85_the_clock_goes_back_further_than_a_claim_is_old(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    (void)claim_new(f, 1);
+    test_env_pass(&f->world, 86400000);
+    f->world.wall_ms = 3600000; /* an hour after the beginning of time */
+    begin(f);
+    assert_int_equal(f->store->ops->confirm_time(f->store, &f->err), ONCE_OK);
+    commit(f);
+    assert_int_equal(stats_of(f).waiting, 1);
+}
+
 static void test_a_rollback_leaves_the_claim_as_it_was(void **state)
 {
     fixture *f = *state;
@@ -459,6 +574,12 @@ int main(void)
         EACH(f12_a_sweep_opens_no_claim_again),
         EACH(f12_a_flush_loses_no_claim),
         EACH(f12_a_claim_hides_the_record_of_an_earlier_life),
+        EACH(f12_a_flushed_claim_hides_the_record_of_an_earlier_life),
+        EACH(test_runs_are_as_full_as_without_claims),
+        EACH(test_an_effect_that_takes_long_does_not_fill_the_file),
+        EACH(test_a_lapse_is_of_one_consumer),
+        EACH(test_a_claim_keeps_its_expiry),
+        EACH(f85_the_clock_goes_back_further_than_a_claim_is_old),
         EACH(test_a_rollback_leaves_the_claim_as_it_was),
         EACH(f55_a_damaged_claim_is_noticed),
     };

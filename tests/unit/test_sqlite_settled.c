@@ -437,6 +437,7 @@ static void test_records_with_impossible_values_are_damaged(void **state)
     const once_bytes records = {bytes, LIVED_AT + 10 + REST};
     bytes[0] = (char)(records.len - 1);
     bytes[HEAD_AT] = ONCE_STATE_DONE - 4;
+    bytes[HEAD_AT + 1] = 1;            /* kept until the first millisecond */
     memset(bytes + LIVED_AT, 0xff, 9); /* lived since before the beginning of 64 bits */
     bytes[LIVED_AT] = (char)0xff;
     bytes[LIVED_AT + 9] = 1;
@@ -456,6 +457,11 @@ static void test_records_with_impossible_values_are_damaged(void **state)
     bytes[apart.len - 1] = 3;
     assert_true(once__record_look(apart, 0, 0, &seen));
     assert_int_equal(seen.tail_len, 3);
+
+    const char never[24] = {23}; /* a tombstone that is kept until 0, which means that there is none */
+    const once_bytes tombstone = {never, sizeof never};
+    assert_true(once__record_look(tombstone, 0, 0, &seen));
+    assert_false(once__record_read(tombstone, &seen, (once_bytes){0}, &read));
 }
 
 /* Writes it and reads it back. */

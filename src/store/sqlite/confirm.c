@@ -6,6 +6,9 @@
 
 #include "base/banned.h"
 
+/* Not before the beginning of time: the entry may be older than the time that the clock shows now. */
+static int64_t moved_ms(int64_t ms, int64_t by_ms) { return ms + by_ms > 0 ? ms + by_ms : 0; }
+
 /* When the time goes back, waiting and claimed entries keep their distance to it; otherwise they would wait for
  * years. */
 static int move_entry(once_sqlite *q, once_hash id, int64_t by_ms, once_error *err)
@@ -13,9 +16,9 @@ static int move_entry(once_sqlite *q, once_hash id, int64_t by_ms, once_error *e
     once_entry *entry;
     const int rc = once__live_load(&q->storage, id, &entry, err);
     if (rc != ONCE_OK || entry->state == ONCE_STATE_ABSENT || once_state_finished(entry->state)) return rc;
-    if (entry->due_ms != ONCE_NEVER) entry->due_ms += by_ms;
-    entry->seen_ms += by_ms;
-    entry->changed_ms += by_ms;
+    if (entry->due_ms != ONCE_NEVER) entry->due_ms = moved_ms(entry->due_ms, by_ms);
+    entry->seen_ms = moved_ms(entry->seen_ms, by_ms);
+    entry->changed_ms = moved_ms(entry->changed_ms, by_ms);
     return once__live_save(&q->storage, entry, err);
 }
 

@@ -1,5 +1,6 @@
-/* The claims that this handle has committed, kept in memory so that their settlement does not read them again: with
- * effects outside, one transaction claims and a later one settles.
+/* The claims that this handle has committed and that are rows (in a lane, mostly; others are records, settled.h), kept
+ * in memory so that their settlement does not read them again: with effects outside, one transaction claims and a later
+ * one settles.
  *
  * Invariant: what is kept is in the file as it is here. So everything is dropped when a transaction begins and another
  * connection has written, after a rollback, and when the names go away that the entries point to; and an entry is

@@ -116,7 +116,7 @@ void once__rows_bind(sqlite3_stmt *stmt, const once_rows *rows);
 
 /* ---- kept.c ---- */
 
-/* Keeps a slot of the transaction that has just been committed, if it is a claim. */
+/* Keeps a slot of the transaction that has just been committed, if it is a claim that is a row. */
 void once__kept_add(once_sqlite *q, const once_slot *slot);
 /* Fills the new slot from memory. False: it is not kept. */
 bool once__kept_take(once_sqlite *q, once_slot *slot);

@@ -301,6 +301,7 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
                                                   : kept);
     out->old_key = !new_key;
     out->keep_ms = out->expires_ms = get_time(&in);
+    if (out->keep_ms == 0) return false; /* nobody writes that: it means that there is no record */
     if (out->state == ONCE_STATE_ABSENT) return in.ok && in.at == in.end;
     if (!claim && (!once_state_finished(out->state) || out->state >= ONCE_STATES)) return false;
     if (claim && (head & (EARLY | HAS_TEXT | TEXT_APART))) return false;

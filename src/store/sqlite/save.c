@@ -92,7 +92,7 @@ static bool is_live(const once_entry *entry)
 }
 
 /* A claim that has nothing but its terms, as most have: it may be a record. One that already is a row stays one. */
-static bool is_record(const once_slot *slot)
+static bool may_be_record(const once_slot *slot)
 {
     const once_entry *e = &slot->entry;
     return !slot->row && e->state == ONCE_STATE_CLAIMED && !e->has_message && once_hash_is_zero(e->lane) &&
@@ -215,37 +215,37 @@ static int write_bodies(once_sqlite *q, const once_rows *rows, once_error *err)
 
 typedef enum row_change { CHANGE_NONE, CHANGE_GONE, CHANGE_SET, CHANGE_NEW, CHANGES } row_change;
 
-static row_change change_of(const once_slot *slot, bool records)
+static row_change change_of(const once_slot *slot, bool without_claims)
 {
-    if (!slot->row_dirty || (records && is_record(slot))) return CHANGE_NONE;
+    if (!slot->row_dirty || (without_claims && may_be_record(slot))) return CHANGE_NONE;
     if (is_live(&slot->entry)) return slot->row ? CHANGE_SET : CHANGE_NEW;
     return slot->row ? CHANGE_GONE : CHANGE_NONE;
 }
 
 /* Collects the slots by what is to happen to their rows; those from `from` on may have changed. */
-static bool find_rows(once_sqlite *q, size_t from, bool records, once_rows rows[CHANGES])
+static bool find_rows(once_sqlite *q, size_t from, bool without_claims, once_rows rows[CHANGES])
 {
     size_t n[CHANGES] = {0};
     once_slot **at[CHANGES];
-    for (size_t i = from; i < q->n_dirty; i++) n[change_of(q->dirty[i], records)]++;
+    for (size_t i = from; i < q->n_dirty; i++) n[change_of(q->dirty[i], without_claims)]++;
     once_slot **all = once_arena_alloc(&q->arena, (q->n_dirty - from) * sizeof *all);
     if (!all) return false;
     for (int k = 0; k < CHANGES; all += n[k++]) {
         at[k] = all;
         rows[k] = (once_rows){all, n[k]};
     }
-    for (size_t i = from; i < q->n_dirty; i++) *at[change_of(q->dirty[i], records)]++ = q->dirty[i];
+    for (size_t i = from; i < q->n_dirty; i++) *at[change_of(q->dirty[i], without_claims)]++ = q->dirty[i];
     return true;
 }
 
-/* `records`: without the claims that may be records. */
-static int write_rows(once_sqlite *q, bool records, once_error *err)
+/* `without_claims`: those that may be records are left out. */
+static int write_rows(once_sqlite *q, bool without_claims, once_error *err)
 {
     once_rows rows[CHANGES];
     size_t from = 0;
     while (from < q->n_dirty && !q->dirty[from]->row_dirty) from++;
     if (from == q->n_dirty) return ONCE_OK;
-    if (!find_rows(q, from, records, rows)) return once_no_memory(err, "for a batch");
+    if (!find_rows(q, from, without_claims, rows)) return once_no_memory(err, "for a batch");
     const once_rows live = {rows[CHANGE_SET].slots, rows[CHANGE_SET].n + rows[CHANGE_NEW].n};
     int rc = ONCE_OK;
     if (rows[CHANGE_GONE].n + live.n) q->rows_written = true;
@@ -311,7 +311,7 @@ static int add_record(once_sqlite *q, once_slot *slot, once_error *err)
     const once_entry gone = {.id = slot->entry.id};
     const bool live = is_live(&slot->entry), moved = live && slot->row && slot->recorded;
     if (!slot->settle_dirty && !(live && !slot->row) && !moved) return ONCE_OK;
-    assert(!live || slot->row || is_record(slot));
+    assert(!live || slot->row || may_be_record(slot));
     once_record record;
     const int rc = once__live_to_record(q, moved ? &gone : &slot->entry, slot->keep_ms, &record, err);
     q->settled_touched = true;

@@ -237,7 +237,6 @@ static bool index_extend(once_settled *s, size_t first)
         (void)once_table_put_position(&s->index, ref->id, i);
         if (!ref->claim) (void)once_table_remove(&s->claims, ref->id);
         else if (!once_table_put_position(&s->claims, ref->id, i)) return false;
-        s->n_claims += ref->claim;
     }
     return true;
 }
@@ -280,6 +279,7 @@ static int recent_load(once_settled *s, int64_t since, once_error *err)
     sqlite3_reset(stmt);
     if (rc == ONCE_OK && since != s->head.last_recent) rc = once__settled_damaged(s, "table once_recent", err);
     if (rc == ONCE_OK && !index_extend(s, first)) rc = once_no_memory(err, "for settled entries");
+    for (size_t i = first; i < s->recent.n; i++) s->n_claims += s->recent.refs[i].claim;
     s->written = s->recent.n;
     s->written_records = s->recent.records.len;
     s->written_tails = s->recent.tails.len;
@@ -387,6 +387,7 @@ int once__settled_add(once_settled *s, const once_record *record, once_error *er
     once_record_ref ref;
     if (!once__record_write(record, &s->recent.records, &s->recent.tails, &ref) || !once__pile_push(&s->recent, &ref))
         return once_no_memory(err, "for settled entries");
+    s->n_claims += ref.claim;
     return ONCE_OK;
 }
 

@@ -18,7 +18,7 @@ typedef struct once_settled once_settled;
 
 /* Sizes; tests make them tiny. */
 typedef struct once_settled_limits {
-    size_t recent_records; /* flush at so many records ... */
+    size_t recent_records; /* flush at so many records, without claims, ... */
     size_t recent_bytes;   /* ... or so many bytes */
     unsigned level0_bits;  /* a run of level 0 has 2^this buckets; at least 6 */
     size_t filter_bytes;   /* memory for all filters together */
@@ -72,7 +72,7 @@ int once__settled_each_claim(once_settled *settled, once_record_visit *visit, vo
 /* Drops expired records; reads about `limit` records at most. The caller commits after each call. */
 int once__settled_sweep(once_settled *settled, size_t limit, int64_t now_ms, once_sweep_result *out, once_error *err);
 
-/* Shows the newest record of every id, without tombstones. Slow. false from visit ends it. */
+/* Shows the newest record of every id, open claims included, without tombstones. Slow. false from visit ends it. */
 int once__settled_each(once_settled *settled, int64_t now_ms, once_record_visit *visit, void *user, once_error *err);
 
 /* For tests and `once status`. */

@@ -157,7 +157,7 @@ void once__filter_drop(once_settled *s, run *r, uint32_t chunk);
 
 /* ---- settled_merge.c ---- */
 
-/* Turns all recent records into a run of level 0. */
+/* Turns all recent records but claims into a run of level 0, or several after a giant transaction. */
 int once__settled_flush(once_settled *s, int64_t now_ms, once_error *err);
 /* Does as much merging as is due. */
 int once__settled_merge(once_settled *s, int64_t now_ms, once_error *err);

@@ -103,7 +103,7 @@ static int flush_run(once_settled *s, size_t first, size_t n, int64_t now_ms, on
         const once_record_ref *ref = &s->recent.refs[s->order[i]];
         const bool shadowed = last && once_hash_equal(last->id, ref->id);
         last = ref;
-        if (shadowed || ref->claim || ref->keep_ms <= now_ms) continue; /* an open claim is a row by now */
+        if (shadowed || ref->keep_ms <= now_ms) continue;
         rc = writer_put(s, &w, &s->recent, ref, err);
     }
     if (rc == ONCE_OK) rc = writer_flush(s, &w, err);
@@ -113,8 +113,19 @@ static int flush_run(once_settled *s, size_t first, size_t n, int64_t now_ms, on
     return rc;
 }
 
+/* Runs have no claims: those that are open are rows by now. */
+static void drop_claims(once_settled *s)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < s->recent.n; i++)
+        if (!s->recent.refs[i].claim) s->recent.refs[left++] = s->recent.refs[i];
+    s->recent.n = left;
+    s->n_claims = 0;
+}
+
 int once__settled_flush(once_settled *s, int64_t now_ms, once_error *err)
 {
+    drop_claims(s);
     for (size_t first = 0; first < s->recent.n; first += s->limits.recent_records) {
         const size_t left = s->recent.n - first;
         int rc = flush_run(s, first, left < s->limits.recent_records ? left : s->limits.recent_records, now_ms, err);
@@ -293,14 +304,23 @@ static bool is_over(const once_settled *s, const once_record_ref *ref, int64_t n
     return ref->claim ? !once__recent_is_open(s, ref) : ref->keep_ms <= now_ms;
 }
 
-/* Recent records are one or more rows of blobs. When enough of them have expired, the others are written again as one
+/* Whether it is worth writing the recent records again. Usually half of them are claims that are ended, which is no
+ * reason; an effect that takes long leaves one for each time that its lease was extended. */
+static bool worth_a_sweep(const once_settled *s, int64_t now_ms)
+{
+    const pile *p = &s->recent;
+    const size_t ended = s->n_claims - s->claims.n;
+    size_t expired = 0;
+    for (size_t i = 0; i < p->n; i++) expired += !p->refs[i].claim && p->refs[i].keep_ms <= now_ms;
+    return (expired && (expired * 8 >= p->n || p->n <= 1024)) || (ended > 1024 && ended > p->n / 4 * 3);
+}
+
+/* Recent records are one or more rows of blobs. When enough of them are over, the others are written again as one
  * row. */
 static int sweep_recent(once_settled *s, int64_t now_ms, once_sweep_result *out, once_error *err)
 {
     pile *p = &s->recent, *kept = &s->scratch;
-    size_t expired = 0;
-    for (size_t i = 0; i < p->n; i++) expired += !p->refs[i].claim && p->refs[i].keep_ms <= now_ms;
-    if (expired == 0 || (expired * 8 < p->n && p->n > 1024)) return ONCE_OK;
+    if (!worth_a_sweep(s, now_ms)) return ONCE_OK;
 
     once__pile_clear(kept);
     for (size_t i = 0; i < p->n; i++) {
@@ -327,8 +347,8 @@ static int sweep_recent(once_settled *s, int64_t now_ms, once_sweep_result *out,
     *kept = swap;
     s->written = s->written_records = s->written_tails = 0;
     once_table_clear(&s->index, SIZE_MAX);
+    s->n_claims = s->claims.n; /* the others were over */
     once_table_clear(&s->claims, SIZE_MAX);
-    s->n_claims = 0;
     return p->n ? once__recent_write(s, err) : ONCE_OK;
 }
 

@@ -25,8 +25,8 @@ struct once_slot {
     int64_t keep_ms;      /* a record of this id may exist until then; 0: none does */
     bool listed;          /* in the list of changed slots, once */
     bool row_dirty;       /* once_entry must be brought up to date */
-    bool recorded;        /* the store has a record of this claim (settled.h) */
-    bool settle_dirty;    /* the record of its end must be written */
+    bool recorded;        /* it was loaded from the record of an open claim (settled.h) */
+    bool settle_dirty;    /* the record of its end, or a tombstone, must be written */
     bool body_stored;     /* there is a row in once_body ... */
     bool body_same;       /* ... and it is this entry's message */
     once_lane_slot *lane; /* the lane whose list has the slot; NULL: none */
@@ -129,7 +129,7 @@ typedef struct once_sqlite {
     char mark_name[16];      /* borrowed connection: the fact that tells whether the caller rolled back ... */
     uint64_t mark;           /* ... and its value in the state that memory mirrors; 0: none yet */
     once_live_filter live;
-    once_table kept;  /* committed claims of this handle (kept.c) */
+    once_table kept;  /* committed claims of this handle that are rows (kept.c) */
     void *kept_spare; /* the memory of such claims, for the next ones */
     size_t n_kept_spare;
     unsigned char lane_cursor[16]; /* where the sweep of lanes continues */

@@ -8,9 +8,8 @@
 
 #include "base/banned.h"
 
-/* Effects that are begun with one action, or a quarter of the slots if that is more. The executor looks what has ended
- * before it asks for the next ones: with all of them at once, the store would wait for outcomes that are there
- * already. */
+/* Effects that are begun with one action. The executor looks what has ended before it asks for the next ones: with all
+ * of them at once, the store would wait for outcomes that are there already. */
 #define STARTS 64
 #define WRITE_MS 5000 /* how often to try a `then` that cannot be written; sooner where leases are short */
 
@@ -125,9 +124,9 @@ static size_t find_ends(once_machine *machine, int64_t now_ms)
 
 static size_t find_starts(once_machine *machine, int64_t now_ms)
 {
-    const size_t slots = machine->outside.flight.slots, most = slots / 4 > STARTS ? slots / 4 : STARTS;
+    const size_t slots = machine->outside.flight.slots;
     if (machine->end.stopping) return 0;
-    return once_flight_starts(&machine->outside.flight, now_ms, machine->outside.list, slots < most ? slots : most);
+    return once_flight_starts(&machine->outside.flight, now_ms, machine->outside.list, slots < STARTS ? slots : STARTS);
 }
 
 /* KILL goes before START: there may always be something to start. No item is due for both: an effect is started only in

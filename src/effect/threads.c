@@ -15,10 +15,8 @@
 #include "base/banned.h"
 
 enum {
-    GROUP = 256,  /* so many effects at most are handed over together */
-    BACK = 256,   /* when so many have ended, the loop is told at once */
-    LOOK_MS = 1,  /* an effect that has waited for so long for a thread wants more of them */
-    AGAIN_MS = 20 /* the same while no more can be made */
+    GROUP = 256, /* so many effects at most are handed over together */
+    BACK = 256   /* when so many have ended, the loop is told at once */
 };
 
 struct once_thread {
@@ -87,21 +85,21 @@ static bool add_thread(once_threads *threads)
     return false;
 }
 
-/* Calls one thread for what is queued: the one that has waited for the shortest time, whose memory is most likely in
- * the caches, or a new one. One that could not run its last effect is called last: it may have no connection while
- * others have theirs. When a thread has come and more is queued, it calls the next one before it runs its effect, up to
- * `wanted` threads. If no more threads can be made, effects wait for those that there are. */
+/* Calls one thread: the one that has waited for the shortest time, whose memory is most likely in the caches, or a new
+ * one. One that could not run its last effect is called last: it may have no connection while others have theirs. When
+ * a thread has come and more is queued, it calls the next one before it runs its effect. So no effect waits behind one
+ * that takes long, and functions that return at once are run by a few threads, instead of each one waking another. If
+ * no more threads can be made, effects wait for those that there are. */
 static void call_one(once_threads *threads)
 {
     struct once_thread *thread = threads->idle;
-    if (!threads->queued.first || threads->calling || threads->ending || threads->awake >= threads->wanted) return;
+    if (threads->calling || threads->ending) return;
     if (thread) {
         threads->idle = thread->idle;
         thread->called = true;
         pthread_cond_signal(&thread->call);
     }
     threads->calling = thread || add_thread(threads);
-    threads->awake += threads->calling;
 }
 
 /* ---- in its own thread ---- */
@@ -115,39 +113,31 @@ static void add_idle(once_threads *threads, struct once_thread *thread)
     *at = thread;
 }
 
-/* @locks: lock */
-static void tell_now(once_threads *threads)
+/* Tells the loop that effects have ended. Not at once while others wait for a thread: functions that return at once
+ * would wake it for each of them, and a few would pass through all other threads at a time. This does not wait for an
+ * effect: while another one is queued, a thread is on its way to it. If none is, because no more can be made, the loop
+ * is told. @locks: lock */
+static void tell(once_threads *threads)
 {
     const uint64_t one = 1;
     if (threads->n_done == 0 || threads->told) return;
+    if (threads->n_done < BACK && threads->queued.first && threads->calling) return;
     threads->told = true;
     while (write(threads->done_watch.fd, &one, sizeof one) < 0 && errno == EINTR) continue;
-}
-
-/* Tells the loop that effects have ended. Not at once while others wait for a thread: functions that return at once
- * would wake it for each of them, and a few would pass through all other threads at a time. It is told when none waits,
- * and otherwise it looks by itself (look_at_queue). @locks: lock */
-static void tell(once_threads *threads)
-{
-    if (threads->n_done >= BACK || !threads->queued.first) tell_now(threads);
 }
 
 /* @locks: lock */
 static once_job *wait_for_job(once_threads *threads, struct once_thread *thread)
 {
     once_job *j;
-    bool came = thread->called; /* it was just made */
-    if (came) threads->calling = thread->called = false;
+    if (thread->called) threads->calling = thread->called = false; /* it was just made */
     while (!(j = pop(&threads->queued)) && !threads->ending) {
-        if (came && threads->wanted > 1) threads->wanted--; /* in vain: others were quick enough */
         tell(threads);
         add_idle(threads, thread);
-        threads->awake--;
         while (!thread->called && !threads->ending) pthread_cond_wait(&thread->call, &threads->lock);
-        came = thread->called;
-        if (came) threads->calling = thread->called = false;
+        if (thread->called) threads->calling = thread->called = false;
     }
-    if (j) call_one(threads);
+    if (j && threads->queued.first) call_one(threads);
     tell(threads);
     return j;
 }
@@ -257,15 +247,10 @@ static void refuse(once_threads *threads, once_item *item)
 static void hand_over(once_threads *threads)
 {
     if (threads->n_starting == 0) return;
-    const int64_t now_ms = once_runner_now_ms(threads->driver.runner);
-    const int64_t deadline_ms = now_ms + threads->driver.handler->timeout_ms;
+    const int64_t deadline_ms = once_runner_now_ms(threads->driver.runner) + threads->driver.handler->timeout_ms;
     if (deadline_ms < threads->look_at_ms) threads->look_at_ms = deadline_ms;
-    if (threads->queue_at_ms == ONCE_NEVER) threads->queue_at_ms = now_ms + LOOK_MS;
     once_job *j;
-    for (j = threads->starting.first; j; j = j->next) {
-        j->deadline_ms = deadline_ms;
-        j->queued_ms = now_ms;
-    }
+    for (j = threads->starting.first; j; j = j->next) j->deadline_ms = deadline_ms;
     pthread_mutex_lock(&threads->lock);
     append(&threads->queued, &threads->starting);
     call_one(threads);
@@ -310,36 +295,12 @@ static void threads_kill(once_effect_driver *base, once_item *item)
     if (waits) finish(threads, j);
 }
 
-/* As many threads are called as are wanted; and more are wanted when effects have to wait for one. So functions that
- * return at once are run by one thread: to wake another one takes longer than they do. Effects that take long soon have
- * a thread each, and keep them, because fewer are wanted only when one was called in vain. */
-static void look_at_queue(once_threads *threads, int64_t now_ms)
-{
-    if (now_ms < threads->queue_at_ms) return;
-    pthread_mutex_lock(&threads->lock);
-    const once_job *first = threads->queued.first;
-    const uint32_t slots = threads->driver.handler->slots;
-    const bool grows = first && threads->wanted < slots;
-    if (grows && now_ms - first->queued_ms >= LOOK_MS)
-        threads->wanted = 2 * threads->wanted < slots ? 2 * threads->wanted : slots;
-    call_one(threads);
-    tell_now(threads); /* an outcome does not wait for another effect */
-    pthread_mutex_unlock(&threads->lock);
-    threads->queue_at_ms = first ? now_ms + (grows ? LOOK_MS : AGAIN_MS) : ONCE_NEVER;
-}
-
-static int64_t next_look_ms(const once_threads *threads)
-{
-    return threads->look_at_ms < threads->queue_at_ms ? threads->look_at_ms : threads->queue_at_ms;
-}
-
 static int64_t threads_tick(once_effect_driver *base, int64_t now_ms)
 {
     once_threads *threads = (once_threads *)base;
     int64_t next_ms = ONCE_NEVER;
     hand_over(threads);
-    look_at_queue(threads, now_ms);
-    if (now_ms < threads->look_at_ms) return next_look_ms(threads);
+    if (now_ms < threads->look_at_ms) return threads->look_at_ms;
     for (once_job *j = threads->all; j; j = j->next_of_all) { /* no more than there are slots */
         if (!j->item) continue;
         if (j->deadline_ms <= now_ms) {
@@ -352,7 +313,7 @@ static int64_t threads_tick(once_effect_driver *base, int64_t now_ms)
         if (j->deadline_ms < next_ms) next_ms = j->deadline_ms;
     }
     threads->look_at_ms = next_ms;
-    return next_look_ms(threads);
+    return next_ms;
 }
 
 /* Waits for the effects that run: after the close, what they use may be gone. */
@@ -395,8 +356,7 @@ int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_r
     assert(handler->slots > 0 && !threads->list);
     threads->driver = (once_effect_driver){.ops = &threads_ops, .handler = handler, .runner = runner};
     threads->ops = ops;
-    threads->look_at_ms = threads->queue_at_ms = ONCE_NEVER;
-    threads->wanted = 1;
+    threads->look_at_ms = ONCE_NEVER;
     pthread_mutex_init(&threads->lock, NULL); /* cannot fail here */
     threads->list = calloc(handler->slots, sizeof *threads->list);
     threads->done_watch = (once_watch){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = done_ready};

@@ -26,7 +26,6 @@ typedef struct once_job {
     bool running;        /* with the lock: it is in a thread */
     bool ended;          /* with the lock; for the kind's `end`. False at first */
     int64_t deadline_ms; /* ONCE_NEVER: it has passed, and `end` was called */
-    int64_t queued_ms;   /* since when it waits for a thread, or waited */
     struct once_job *next, *next_of_all;
 } once_job;
 
@@ -54,8 +53,7 @@ struct once_threads { /* first member of each kind */
     once_job *spare, *all;
     once_job_queue starting; /* they are handed over together: the lock and the clock are needed once for all */
     uint32_t n_starting;
-    int64_t look_at_ms;  /* no job is past its deadline before this time */
-    int64_t queue_at_ms; /* when to look whether effects wait for threads; ONCE_NEVER: none is queued */
+    int64_t look_at_ms; /* no job is past its deadline before this time */
 
     pthread_mutex_t lock; /* protects what follows, and what a driver puts behind this struct */
     once_job_queue queued, done;
@@ -64,8 +62,6 @@ struct once_threads { /* first member of each kind */
     uint32_t n;               /* threads; they are made when they are needed */
     struct once_thread *idle; /* those that wait for a job; the last one that began to is the first */
     bool calling;             /* one was called, and has not come yet */
-    uint32_t awake;           /* threads that are not idle */
-    uint32_t wanted;          /* so many threads are called for what is queued; 1 to the number of slots */
     bool ending;
 };
 

@@ -169,7 +169,7 @@ def test_f80_a_command_that_kills_our_process_every_time(tmp_path):
 # ---- told to stop ----
 
 def test_f59_sigterm_waits_for_what_is_in_flight(tmp_path):
-    work = Fenced(tmp_path, n=8, workers=2, unknown="hold", script=SCRIPT.replace("printf", "sleep 0.5; printf"))
+    work = Fenced(tmp_path, n=8, workers=2, unknown="hold", lease="10s", script=SCRIPT.replace("printf", "sleep 0.5; printf"))
     with work.p.start() as running:
         until(lambda: len(work.effects()) == 2, what="two effects in flight")
         running.send(signal.SIGTERM)

@@ -438,21 +438,21 @@ handler: {sql: ["INSERT INTO t(id, patience) VALUES (:id, current_setting('state
         first.execute(TURNS)
     first.write({"id": "first"})
     second.write({"id": "second"})
-    waits = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event = 'advisory' AND clock_timestamp() - xact_start > '500ms'"
+    waits = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event = 'advisory' AND clock_timestamp() - xact_start > '1500ms'"
     with first.start() as one:
         until(lambda: first.value(AT_THE_GATE) == 1, 60, "the first one has its turn")
-        first.execute(f"ALTER DATABASE {first.value('SELECT quote_ident(current_database())')} SET statement_timeout = '250ms'")
+        first.execute(f"ALTER DATABASE {first.value('SELECT quote_ident(current_database())')} SET statement_timeout = '1s'")
         with Session(first.url, QUEUE_IS_HELD) as other:
             until(lambda: first.value(HOLDS_QUEUE) == 1, what="another one has the queue")
             with second.start() as two:
-                until(lambda: first.value(QUEUED_FOR) > 0.5, 60, "the second one queues")
+                until(lambda: first.value(QUEUED_FOR) > 1.5, 60, "the second one queues")
                 other.end()
                 until(lambda: first.value(waits) == 1, 60, "it waits for its turn")
                 first.execute("INSERT INTO gate VALUES (1)")
                 ended = [one.end(60), two.end(60)]
     assert [e.status for e in ended] == [0, 0], ended
     assert "store_failed" not in ended[1].err, ended
-    assert first.rows("SELECT id, patience FROM t ORDER BY id") == [("first", "0"), ("second", "250ms")]
+    assert first.rows("SELECT id, patience FROM t ORDER BY id") == [("first", "0"), ("second", "1s")]
 
 
 def wait_by_default(p, how_long):

@@ -86,6 +86,7 @@ void once_machine_finished(once_machine *machine, once_item *const *items, size_
 void once_machine_stop(once_machine *machine)
 {
     machine->end.stopping = true;
+    machine->end.drained = false;
     machine->store.at_ms = 0; /* the pause after a failure ends: try now, for the last time */
 }
 

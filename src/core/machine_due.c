@@ -280,7 +280,7 @@ void once__machine_told_stats(once_machine *machine, const once_action *action, 
     }
     const bool nothing = action->waiting == 0 && action->claimed == 0 && action->unknown == 0;
     if (nothing || action->wait_ms == ONCE_NEVER) {
-        machine->end.stopping = true; /* the source has ended, and all that can be settled is */
+        machine->end.stopping = machine->end.drained = true; /* the source has ended, and all that can be settled is */
         return;
     }
     if (once__machine_waits_in_vain(machine, action, now_ms)) return;

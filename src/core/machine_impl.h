@@ -215,6 +215,7 @@ typedef struct machine_room {
 /* The end of the run. */
 typedef struct machine_end {
     bool stopping, ended;
+    bool drained;       /* stopping because the source has ended and all is settled: nobody asked for a stop */
     int64_t stop_at_ms; /* when the stop was first noticed; ONCE_NEVER: it was not */
     uint64_t unsettled; /* what once_machine_unsettled returns */
     int status;         /* what once_machine_status returns */

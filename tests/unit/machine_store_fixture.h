@@ -31,6 +31,7 @@ struct fixture {
     uint64_t fetched, acked;
     int fetch_status, store_status;
     unsigned refused;                 /* transactions, by store_status */
+    unsigned ack_fails;               /* so many acks fail */
     const char *lane;                 /* of all messages; NULL: none */
     uint64_t slow;                    /* the effect of this message does not end; 0: none */
     bool all_slow, keyless, same_key; /* of all messages */
@@ -280,7 +281,12 @@ static inline bool step_acks(fixture *f)
     once_action *action = once_machine_ack_action(f->machine, f->now_ms);
     if (!action) return false;
     action->status = ONCE_OK;
-    f->acked = action->receipts[0].delivery;
+    if (f->ack_fails) {
+        f->ack_fails--;
+        action->status = once_fail(&action->error, ONCE_E_UNAVAILABLE, "not now");
+    } else {
+        f->acked = action->receipts[0].delivery;
+    }
     once_machine_step(f->machine, action, f->now_ms);
     return true;
 }

@@ -172,6 +172,53 @@ static void effects_that_can_be_started_again_in_time_end_it_well(void **state)
     assert_int_equal(once_machine_counts(f->machine)->done, 5 * SLOTS);
 }
 
+/* Everything is settled and the source has ended; nothing is acked yet. */
+static void settle_all_without_acks(fixture *f)
+{
+    f->bounded = f->source_ends = true;
+    f->left = 5 * SLOTS;
+    open_pipe(f, true);
+    for (int i = 0; i < 10000 && !f->machine->end.stopping; i++) {
+        const bool source = step_source(f), store = step_store(f), effects = step_effects(f);
+        if (!source && !store && !effects) f->now_ms += 10, test_env_pass(&f->world, 10);
+    }
+    assert_true(f->machine->end.stopping && f->acked == 0);
+}
+
+static void f08_the_last_ack_of_a_finite_source_is_tried_again(void **state)
+{
+    fixture *f = *state;
+    settle_all_without_acks(f);
+    f->ack_fails = 3;
+    work(f, 2000);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_OK);
+    assert_int_equal(f->acked, 5 * SLOTS);
+}
+
+static void acks_that_always_fail_end_it_with_an_error(void **state)
+{
+    fixture *f = *state;
+    settle_all_without_acks(f);
+    f->ack_fails = UINT_MAX;
+    work(f, 2000);
+    assert_true(once_machine_ended(f->machine));
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_UNAVAILABLE);
+    assert_int_equal(f->acked, 0);
+}
+
+static void whoever_wants_a_stop_does_not_wait_for_acks_that_fail(void **state)
+{
+    fixture *f = *state;
+    settle_all_without_acks(f);
+    once_machine_stop(f->machine);
+    f->ack_fails = 1;
+    const int64_t before_ms = f->now_ms;
+    work(f, 10);
+    assert_true(once_machine_ended(f->machine) && f->now_ms - before_ms <= 100);
+    assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_UNAVAILABLE);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -184,6 +231,9 @@ int main(void)
         TEST(effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is_over),
         TEST(f95_an_outage_without_end_ends_a_finite_run_after_the_time_of_its_retries),
         TEST(effects_that_can_be_started_again_in_time_end_it_well),
+        TEST(f08_the_last_ack_of_a_finite_source_is_tried_again),
+        TEST(acks_that_always_fail_end_it_with_an_error),
+        TEST(whoever_wants_a_stop_does_not_wait_for_acks_that_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

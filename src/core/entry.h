@@ -282,6 +282,8 @@ const char *once_entry_flaw(const once_entry *entry);
  * For all rules: `entry` is the stored one, or blank with state ABSENT and its id. `lane` is NULL when there is none.
  * Bytes are not copied: a changed entry points to the bytes of the request. The result is a set of once_change. */
 
+/* The answer to a request that runs without a claim and has no entry. */
+once_decision once_decision_unclaimed(const once_request *request);
 /* Asks to run the effect of a message. RUN: claimed with the request's token. The same token again after a lost reply
  * gives the same answer. */
 int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *request, int64_t now_ms,

@@ -61,6 +61,13 @@ static int claim_replacing(once_entry *entry, once_lane *lane, const once_reques
     return changed;
 }
 
+once_decision once_decision_unclaimed(const once_request *request)
+{
+    assert(request->unclaimed && request->natural && !request->hold && once_hash_is_zero(request->lane.id));
+    return (once_decision){
+        .answer = ONCE_ANSWER_RUN, .attempt = 1, .failing_for_ms = -1, .unclaimed = true, .old_key = request->old_key};
+}
+
 int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
 {
     assert(r->remember_ms > 0 && r->lease_ms > 0 && !once_hash_is_zero(r->token));
@@ -79,9 +86,8 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
             return ONCE_UNCHANGED;
         }
         if (r->unclaimed) {
-            assert(r->natural && !lane && !r->hold);
-            *out = (once_decision){
-                .answer = answer, .attempt = 1, .failing_for_ms = -1, .unclaimed = true, .old_key = r->old_key};
+            assert(!lane);
+            *out = once_decision_unclaimed(r);
             return ONCE_UNCHANGED;
         }
         once__entry_begin(entry, lane, r, now_ms);

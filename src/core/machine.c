@@ -14,9 +14,10 @@
 const char *once_action_name(once_action_kind kind)
 {
     static const char *const names[] = {
-        "none",     "begin", "find",  "claim", "extend", "run",   "settle", "accept", "bury", "commit",
-        "rollback", "take",  "stats", "count", "renew",  "sweep", "seek",   "fetch",  "ack",  "extend deliveries",
-        "release",  "start", "kill"};
+        "none",    "begin",  "absent", "find",   "claim",    "extend", "run",
+        "settle",  "accept", "bury",   "commit", "rollback", "take",   "stats",
+        "count",   "renew",  "sweep",  "seek",   "fetch",    "ack",    "extend deliveries",
+        "release", "start",  "kill"};
     assert((size_t)kind < sizeof names / sizeof *names);
     return names[kind];
 }

@@ -114,6 +114,8 @@ typedef enum once_action_kind {
     /* store executor */
     ONCE_ACT_BEGIN,  /* items: every message that the transaction may touch; the last `n_extend` are only extended.
                       * `due`: a FIND with `due` follows */
+    ONCE_ACT_ABSENT, /* in a transaction of its own: -> item->granted: the store has no entry of it, and it may run
+                      * without a claim */
     ONCE_ACT_FIND,   /* in the transaction: find what waits in the lanes of the items, and with `due` what else is due;
                       * up to `max` into `batch`. -> more: something is due that only TAKE can hand out */
     ONCE_ACT_CLAIM,  /* -> item->decision */
@@ -208,6 +210,7 @@ typedef struct once_machine_options {
     unsigned source;      /* bits of the open source (ONCE_SOURCE_) */
     int64_t beat_ms;      /* how often the source wants to be asked; 0: it does not matter */
     int64_t ack_pause_ms; /* as in source/source.h */
+    bool tells_absent;    /* the store can tell, without a claim, that it has no entry of a key */
     bool finds;           /* the store can look for waiting entries inside a transaction */
     /* A stop gives what was read and not begun to the store: the source does not deliver it again, and the store keeps
      * it for the next run. */

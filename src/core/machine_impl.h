@@ -27,6 +27,7 @@
 typedef enum next_step {
     NEXT_CHOOSE,   /* there is no work: choose some */
     NEXT_PRECLAIM, /* claim the one message of the work durably, before its transaction */
+    NEXT_ABSENT,   /* ask which messages of the work have no entry and may run without a claim */
     NEXT_BEGIN,    /* begin the transaction of the work */
     NEXT_KEEP,     /* extend the leases of effects in flight */
     NEXT_FIND,     /* find what waits in the lanes of the work */
@@ -347,6 +348,8 @@ size_t once__machine_can_go(const once_machine *machine, const once_stream *stre
 bool once__machine_ready_can_go(const once_machine *machine, int64_t now_ms);
 void once__machine_begin_work(once_machine *machine, int64_t now_ms);
 void once__machine_put_back_held(once_machine *machine);
+once_action *once__machine_ask_absent(once_machine *machine, int64_t now_ms);
+void once__machine_told_absent(once_machine *machine);
 void once__machine_next_round(once_machine *machine);
 once_action *once__machine_begin(once_machine *machine);
 

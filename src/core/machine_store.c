@@ -194,6 +194,11 @@ once_action *once__machine_store_action(once_machine *machine, int64_t now_ms)
             if (action || machine->work.next == NEXT_CHOOSE) return action;
             break;
         case NEXT_PRECLAIM: return preclaim(machine);
+        case NEXT_ABSENT:
+            action = once__machine_ask_absent(machine, now_ms);
+            if (action) return action;
+            machine->work.next = NEXT_BEGIN;
+            break;
         case NEXT_BEGIN: return begin(machine, now_ms);
         case NEXT_KEEP:
             action = keep(machine);
@@ -281,6 +286,7 @@ void once__machine_store_step(once_machine *machine, once_action *action, int64_
         machine->store.tries = machine->caution.rolled_back = 0;
     switch (action->kind) {
     case ONCE_ACT_BEGIN: machine->work.next = NEXT_KEEP; break;
+    case ONCE_ACT_ABSENT: once__machine_told_absent(machine); break;
     case ONCE_ACT_FIND: once__machine_found(machine, action); break;
     case ONCE_ACT_CLAIM:
         once__machine_note_claimed(machine, action->items, action->n);

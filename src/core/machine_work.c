@@ -467,6 +467,20 @@ static void work_from_ready(once_machine *machine, int64_t now_ms)
  * from the store run. */
 static bool only_accepts(const once_machine *machine) { return machine->spec->inbox && machine->ready.taken.n == 0; }
 
+/* Nothing of it is claimed or settled, unless the store has an entry of it. */
+static bool needs_no_claim(const once_machine *machine, const once_item *item)
+{
+    return !item->returned && !item->skipped && !once__item_is_begun(item) && !once_hash_is_zero(item->request.id) &&
+           runs_unclaimed(machine, item) && !through_store(machine, item);
+}
+
+/* Whether the store is asked first which messages of the work have no entry: these need no transaction. */
+static bool asks_absent(const once_machine *machine)
+{
+    return machine->o.tells_absent && machine->work.n && !machine->caution.look && !machine->end.stopping &&
+           once_gates_are_wide(&machine->gate.gates);
+}
+
 void once__machine_begin_work(once_machine *machine, int64_t now_ms)
 {
     assert(machine->work.n == 0);
@@ -489,6 +503,7 @@ void once__machine_begin_work(once_machine *machine, int64_t now_ms)
     const bool one = machine->caution.look && !alone && single && !once_hash_is_zero(first->request.id) &&
                      !(first->held && first->first->asks);
     if (one && !once__item_is_external(first) && !through_store(machine, first)) machine->work.next = NEXT_PRECLAIM;
+    if (asks_absent(machine)) machine->work.next = NEXT_ABSENT;
 }
 
 static void put_back_from(once_machine *machine, const once_queue *queue)
@@ -547,6 +562,74 @@ void once__machine_next_round(once_machine *machine)
     if (machine->gate.has_queues)
         memset(machine->work.admitted, 0, machine->spec->n_handlers * sizeof *machine->work.admitted);
     machine->work.next = machine->work.round_n ? NEXT_CLAIM : NEXT_BURY;
+}
+
+/* One that stands behind another one with its key, which is not asked about, waits for that. Returns how many are left
+ * in the list. */
+static size_t leave_followers(once_machine *machine)
+{
+    size_t n = 0;
+    empty_marks(machine);
+    for (size_t i = 0; i < machine->work.n; i++) {
+        once_item *item = machine->work.items[i];
+        if (once_hash_is_zero(item->request.id)) continue;
+        if (!item->request.unclaimed) (void)mark_last(machine, item->request.id, item);
+        else if (!is_in_work(machine, item->request.id)) machine->work.list[n++] = item;
+    }
+    return n;
+}
+
+/* NULL: too few may be without an entry; for these it is not worth while. */
+once_action *once__machine_ask_absent(once_machine *machine, int64_t now_ms)
+{
+    size_t n = 0;
+    machine->work.asked_at_ms = now_ms;
+    machine->work.ran = false;
+    machine->work.runs_alone = NULL;
+    for (size_t i = 0; i < machine->work.n; i++) {
+        once_item *item = machine->work.items[i];
+        item->granted = false;
+        item->stage = ONCE_STAGE_CLAIM; /* until a transaction begins */
+        item->request.unclaimed = needs_no_claim(machine, item);
+        if (item->request.unclaimed) machine->work.list[n++] = item;
+    }
+    if (n < machine->work.n) n = leave_followers(machine);
+    return n > 0 && 2 * n >= machine->work.n ? once__machine_emit(machine, ONCE_ACT_ABSENT, n) : NULL;
+}
+
+/* The store has no entry of it. False: it cannot begin now, because there is no slot, it is no longer ours, the run
+ * stops, or another one with its key has just begun. */
+static bool begin_unclaimed(once_machine *machine, once_item *item)
+{
+    if (machine->end.stopping || once__item_is_unwanted(item)) return false;
+    if (!once__machine_may_begin(machine, item) || !room_of(machine, item, machine->now_ms)) return false;
+    if (!item->joined && !once_key_queue_join_first(&machine->key_queue, item)) return false;
+    item->decision = once_decision_unclaimed(&item->request);
+    item->stage = ONCE_STAGE_OUTSIDE;
+    item->replaces = item->overtakes = false;
+    once__item_forget_times(item);
+    once__machine_note_claimed(machine, &item, 1);
+    once__machine_begins(machine, item);
+    once__machine_put_in_flight(machine, item, machine->work.asked_at_ms);
+    return true;
+}
+
+/* What has no entry begins, or goes back to the queue. The rest is for a transaction. */
+void once__machine_told_absent(once_machine *machine)
+{
+    size_t kept = 0, back = 0;
+    once_gates_begin_pass(&machine->gate.gates);
+    for (size_t i = 0; i < machine->work.n; i++) {
+        once_item *item = machine->work.items[i];
+        if (i + EXPECTED < machine->work.n)
+            once_key_queue_expect(&machine->key_queue, machine->work.items[i + EXPECTED]);
+        if (!item->granted) machine->work.items[kept++] = item;
+        else if (!begin_unclaimed(machine, item)) machine->work.list[back++] = item;
+    }
+    machine->work.n = kept;
+    while (back) once__machine_requeue(machine, machine->work.list[--back]); /* in their order */
+    once_gates_end_pass(&machine->gate.gates);
+    machine->work.next = once__machine_has_work(machine) ? NEXT_BEGIN : NEXT_CHOOSE;
 }
 
 /* The executor gets a copy of the list, because effects come back meanwhile. */

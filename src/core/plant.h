@@ -33,6 +33,7 @@
     X(release_forgets, "a claim that is put back forgets that an effect may have happened before")                     \
     X(natural_remembered, "success of a natural effect is remembered")                                                 \
     X(failure_dropped, "a natural effect that fails without a claim counts as done")                                   \
+    X(absence_assumed, "a natural effect that fails is tried again by every delivery, also when it is dead")           \
     X(start_first, "an external effect starts although it is not known whether its claim was committed")               \
     X(unknown_done, "an effect that may have happened counts as done")                                                 \
     X(hold_ignored, "an unknown that should be held is tried again")                                                   \

@@ -102,6 +102,19 @@ static int do_begin(once_executor *x, once_action *a, once_error *err)
     return rc == ONCE_OK && x->store->ops->expect ? expect(x, a, err) : rc;
 }
 
+/* What a transaction begins with. */
+static void forget_last(once_executor *x)
+{
+    x->waiting.n = 0;
+    once_arena_reset(&x->arena);
+    once_message_log_clear(&x->log);
+    x->newest_ms = ONCE_NO_TIME;
+    if (x->facts) x->facts->transaction++;
+    x->wrote = false;
+    x->settled = 0;
+    x->denied = NULL;
+}
+
 /* Claims outside of a transaction commit by themselves; no answer came. */
 static void add_unconfirmed(once_executor *x, const once_action *a, const once_decision *decisions)
 {
@@ -350,6 +363,39 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
+static int ask_absent(once_executor *x, once_action *a, once_error *err)
+{
+    const once_request **requests = once__requests_of(x, a);
+    bool *absent = once_arena_new(&x->scratch, bool, a->n);
+    if (!requests || !absent) return once_no_memory(err, "for a batch");
+    CHECK_POINT(claim_before, err);
+    int rc = x->store->ops->absent(x->store, requests, a->n, absent, err);
+    if (rc == ONCE_OK) rc = once__keep_items(x, a, err);
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(claim_after, err);
+    for (size_t i = 0; i < a->n; i++) a->items[i]->granted = absent[i];
+    once__note_times(x, requests, a->n);
+    rc = once__keep_facts(x, a, false, err);
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(commit_before, err);
+    a->tx_open = false;
+    return x->store->ops->commit(x->store, err);
+}
+
+/* It writes nothing about the messages, so nothing has happened when it fails. */
+static int do_absent(once_executor *x, once_action *a, once_error *err)
+{
+    assert(!x->in_tx && x->store->ops->absent); /* E1 */
+    forget_last(x);
+    int rc = x->store->ops->begin(x->store, err);
+    if (rc != ONCE_OK) return rc;
+    x->in_tx = a->tx_open = true;
+    rc = ask_absent(x, a, err);
+    if (a->tx_open) x->store->ops->rollback(x->store);
+    x->in_tx = a->tx_open = false;
+    return rc;
+}
+
 /* A permission was revoked: replaces the error by one that says which, as `once check` does. The transaction is lost
  * anyway. */
 static void explain_denied(const once_executor *x, once_action *a)
@@ -388,23 +434,18 @@ void once_execute_store(once_executor *x, once_action *a)
     once_error *err = &a->error;
     err->text[0] = 0;
     once_arena_reset(&x->scratch);
-    if (a->kind == ONCE_ACT_BEGIN || a->kind == ONCE_ACT_TAKE || a->kind == ONCE_ACT_RENEW) {
+    if (a->kind == ONCE_ACT_BEGIN || a->kind == ONCE_ACT_ABSENT || a->kind == ONCE_ACT_TAKE ||
+        a->kind == ONCE_ACT_RENEW) {
         (void)once__look_for_gone(x, x->met_busy);
         once__look_for_lapsed(x, false);
     }
     switch (a->kind) {
     case ONCE_ACT_BEGIN:
-        x->waiting.n = 0;
-        once_arena_reset(&x->arena);
-        once_message_log_clear(&x->log);
-        x->newest_ms = ONCE_NO_TIME;
-        if (x->facts) x->facts->transaction++;
-        x->wrote = false;
-        x->settled = 0;
-        x->denied = NULL;
+        forget_last(x);
         a->status = do_begin(x, a, err);
         x->in_tx = a->tx_open;
         break;
+    case ONCE_ACT_ABSENT: a->status = do_absent(x, a, err); break;
     case ONCE_ACT_FIND: a->status = once__do_find(x, a, err); break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
     case ONCE_ACT_EXTEND: a->status = do_extend(x, a, err); break;

@@ -86,6 +86,7 @@ static int make_machine(once_run *r, once_machine **out, once_error *err)
         .prepare = once_effect_prepare,
         .unclean = r->session.unclean,
         .renew_ms = RENEW_MS,
+        .tells_absent = r->parts.store->ops->absent != NULL,
         .finds = r->parts.store->ops->find != NULL,
         .source = bits,
         .beat_ms = r->parts.source->ops->beat_ms ? r->parts.source->ops->beat_ms(r->parts.source) : 0,

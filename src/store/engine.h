@@ -25,6 +25,7 @@ typedef struct once_storage once_storage;
 /* The purpose of a batch of requests; a storage may lock, and write ahead, what the verb will most likely need. */
 typedef enum once_purpose {
     ONCE_FOR_CLAIM,
+    ONCE_FOR_ABSENT, /* only has_none follows */
     ONCE_FOR_ACCEPT,
     ONCE_FOR_SETTLE,
     ONCE_FOR_EXTEND,
@@ -194,6 +195,7 @@ int once__engine_extend(once_backend *store, const once_request *const *requests
                         once_error *err);
 int once__engine_accept(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                         size_t n, once_decision *out, once_arena *arena, once_error *err);
+int once__engine_absent(once_backend *store, const once_request *const *requests, size_t n, bool *out, once_error *err);
 int once__engine_take(once_backend *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms,
                       size_t max, once_due_filter *filter, once_taken *out, size_t *n, once_arena *arena,
                       once_error *err);

@@ -212,6 +212,10 @@ typedef struct once_store_ops {
     int (*extend)(once_backend *store, const once_request *const *requests, size_t n, bool *ours, once_error *err);
     int (*accept)(once_backend *store, const once_request *const *requests, const once_message *const *messages,
                   size_t n, once_decision *out, once_arena *arena, once_error *err);
+    /* Whether each request, which asks to run without a claim (core/entry.h), finds no entry, so that a claim would
+     * answer RUN and change nothing. False: it has one, or that is not known without a search; then it must be claimed.
+     * NULL: this store never knows. */
+    int (*absent)(once_backend *store, const once_request *const *requests, size_t n, bool *out, once_error *err);
     /* Claims due entries of the consumer: up to `max`, by due time; the i-th gets the token {token.a, token.b + i}.
      * With a filter it claims no more of an operation than its share has room for (core/due_filter.h); NULL: any.
      * `again` repeats a take whose reply was lost, with the same token, `max` and filter: it returns first the

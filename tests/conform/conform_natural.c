@@ -305,6 +305,45 @@ static void a_new_key_may_run_without_a_claim(fixture *f)
     assert_state(f, r, ABSENT);
 }
 
+/* Stores that never know are not asked. */
+static bool is_absent(fixture *f, once_request r)
+{
+    once_request second = ask_natural(f, "another"); /* for one alone a store may not look */
+    const once_request *const requests[] = {&r, &second};
+    bool absent[2] = {true, true};
+    once_error err;
+    r.unclaimed = second.unclaimed = true;
+    assert_int_equal(f->store->ops->absent(f->store, requests, 2, absent, &err), ONCE_OK);
+    return absent[0];
+}
+
+/* What waits, is claimed or is dead is never taken for absent. A store need not know it of a key without an entry. */
+static void f31_a_key_with_an_entry_is_not_absent(fixture *f)
+{
+    if (!f->store->ops->absent) return;
+    const once_request r = ask_natural(f, "k"), new = ask_natural(f, "new");
+    assert_true(is_absent(f, new));
+    assert_state(f, new, ABSENT);
+    do_begin(f);
+    assert_true(is_absent(f, r));
+    do_claim(f, &r);
+    assert_false(is_absent(f, r)); /* in the transaction that makes it, too */
+    do_commit(f);
+    assert_false(is_absent(f, r));
+    assert_true(do_settle(f, &r, ONCE_RETRY));
+    maybe_reopen(f);
+    assert_false(is_absent(f, r));
+    pass(f, DELAY);
+    once_taken t = take_one(f);
+    do_settle(f, &t.request, ONCE_DEAD);
+    maybe_reopen(f);
+    assert_false(is_absent(f, r));
+    const once_request other = ask(f, "k2"); /* what is remembered has an entry, too */
+    do_claim(f, &other);
+    assert_true(do_settle(f, &other, ONCE_DONE));
+    assert_false(is_absent(f, other));
+}
+
 const conform_test conform_natural[] = {
     CONFORM(nothing_is_kept_of_what_finished),
     CONFORM(f26_a_natural_one_that_is_not_finished_conflicts),
@@ -319,5 +358,6 @@ const conform_test conform_natural[] = {
     CONFORM_WITH(several_lives_in_one_transaction, ONCE_STORE_LANES | ONCE_STORE_TX),
     CONFORM_WITH(a_rollback_brings_back_what_was_waiting, ONCE_STORE_TX | ONCE_STORE_OWNS),
     CONFORM_WITH(a_new_key_may_run_without_a_claim, ONCE_STORE_TX | ONCE_STORE_OWNS),
+    CONFORM_WITH(f31_a_key_with_an_entry_is_not_absent, ONCE_STORE_TX | ONCE_STORE_OWNS),
     {0},
 };

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/plant.h"
+#include "rare.h"
 #include "sim.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -48,6 +49,15 @@ static const struct {
 #undef PLANT
 };
 #define PLANTS (sizeof plants / sizeof *plants)
+
+static const struct {
+    once_plant plant;
+    uint64_t seed;
+} rare[] = {
+#define RARE(name, seed) {ONCE_PLANT_##name, seed},
+    SIM_RARE_MAP(RARE)
+#undef RARE
+};
 
 /* --- a seed that ends in an assertion --- */
 
@@ -273,14 +283,27 @@ static void test_seeds(void)
     report(missing < 0, "every_kind_of_fault_happened", "");
 }
 
+/* The seed that is to find it first; 0: none. */
+static uint64_t rare_seed(once_plant which)
+{
+    for (size_t i = 0; i < sizeof rare / sizeof *rare; i++)
+        if (rare[i].plant == which) return rare[i].seed;
+    return 0;
+}
+
 static void test_plant(size_t which)
 {
     static totals sum;
     char name[120];
-    const job j = {.from = 1, .seeds = PLANT_SEEDS, .jobs = 1, .stop_early = true};
+    const uint64_t known = rare_seed(plants[which].plant);
+    const job first = {.from = known, .seeds = known ? 1 : 0, .jobs = 1};
+    const job all = {.from = 1, .seeds = PLANT_SEEDS, .jobs = 1, .stop_early = true};
     plant(which);
-    run_jobs(&j, &sum);
+    run_jobs(&first, &sum);
+    if (!sum.failed) run_jobs(&all, &sum);
     plant(PLANTS);
+    if (known && sum.first.seed != known)
+        printf("# seed %llu of rare.h finds %s no more\n", (unsigned long long)known, plants[which].name);
     if (sum.failed)
         printf("# %s: seed %llu: %s\n", plants[which].text, (unsigned long long)sum.first.seed, sum.first.why);
     (void)snprintf(name, sizeof name, "planted_bug_%s_is_found", plants[which].name);

@@ -471,9 +471,35 @@ static void sim_rollback(once_backend *store)
     sim_notes_drop(w);
 }
 
+/* What has an entry waits, is dead, or is another worker's: it must not run without a claim. */
+static void check_absent(sim_worker *w, const once_request *request)
+{
+    once_arena arena = {0};
+    once_entry entry;
+    if (w->real->ops->get(w->real, request->id, &entry, &arena, NULL) == ONCE_OK && entry.state != ONCE_STATE_ABSENT)
+        sim_violation(w->world, "key %d: it has an entry (%s), and may run without a claim",
+                      sim_key_of(w->world, request), once_state_name(entry.state));
+    once_arena_release(&arena);
+}
+
+static int sim_absent(once_backend *store, const once_request *const *requests, size_t n, bool *out, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    rc = w->real->ops->absent(w->real, requests, n, out, err);
+    for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
+        sim_trace(w->world, w->index, "  asks for key", out[i] ? "absent" : "not absent",
+                  sim_key_of(w->world, requests[i]), -1, ONCE_OK);
+        if (out[i]) check_absent(w, requests[i]);
+    }
+    return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
+}
+
 static const once_store_ops store_ops = {
     .scheme = "sim",
     .claim = sim_claim,
+    .absent = sim_absent,
     .settle = sim_settle,
     .extend = sim_extend,
     .accept = sim_accept,

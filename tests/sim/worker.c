@@ -245,6 +245,7 @@ void sim_worker_start(sim_worker *w)
         .source = sim_source_bits(world),
         .beat_ms = world->beat_ms,
         .ack_pause_ms = world->ack_pause_ms,
+        .tells_absent = w->real->ops->absent != NULL,
         .finds = w->real->ops->find != NULL,
         .renew_ms = RENEW_MS,
     };

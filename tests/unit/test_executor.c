@@ -500,7 +500,7 @@ static void what_leaves_nothing_is_settled_without_the_store(void **state)
     fixture *f = *state;
     once_worker worker;
     once_error err;
-    bool died;
+    bool died = false;
     once_worker_init(&worker, f->store, f->x.consumer, 7, ONCE_WORKER_LEASE_MS);
     assert_int_equal(once_worker_begin(&worker, f->store, &died, &err), ONCE_OK);
     f->x.worker = &worker;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/no_memory.h"
+#include "core/plant.h"
 #include "core/print.h"
 #include "store/engine/parts.h"
 
@@ -50,6 +51,19 @@ int once__verb_claim(once_backend *store, const once_request *const *requests, s
         if (rc == ONCE_OK && changed) rc = once__pair_keep(storage, &at, changed, err);
     }
     rc = once__replaced_bury(storage, &gone, out, rc, err);
+    return once__verb_end(storage, rc, err);
+}
+
+int once__engine_absent(once_backend *store, const once_request *const *requests, size_t n, bool *out, once_error *err)
+{
+    once_storage *storage = once__storage_of(store);
+    assert(storage->ops->has_none);
+    const int rc = once__verb_begin_for(storage, true, requests, n, ONCE_FOR_ABSENT, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < n; i++) {
+        assert(requests[i]->unclaimed && !once_hash_is_zero(requests[i]->id));
+        out[i] = claims_nothing(storage, requests[i]) || ONCE_PLANTED(absence_assumed);
+    }
     return once__verb_end(storage, rc, err);
 }
 

@@ -227,6 +227,7 @@ const once_store_ops once__store_memory = {
     .scheme = "memory",
     .open = mem_open,
     .close = mem_close,
+    .absent = once__engine_absent,
     .find = once__engine_find,
     .sweep = once__mem_sweep,
     .verified = "is in memory; there is nothing to read",

@@ -277,8 +277,9 @@ int once__live_prefetch(once_storage *storage, const once_request *const *reques
 {
     assert(once__sqlite_of(storage)->open);
     once_sqlite *q = once__sqlite_of(storage);
-    if (n < 2 || (purpose != ONCE_FOR_CLAIM && purpose != ONCE_FOR_ACCEPT))
+    if (n < 2 || (purpose != ONCE_FOR_CLAIM && purpose != ONCE_FOR_ACCEPT && purpose != ONCE_FOR_ABSENT))
         return ONCE_OK; /* the other slots are loaded */
+    if (purpose == ONCE_FOR_ABSENT) return q->live.known ? ONCE_OK : once__live_filter_build(q, err);
     once_slot **fresh = once_arena_alloc(&q->arena, n * sizeof *fresh);
     if (!fresh) return once_no_memory(err, "for a batch");
     size_t count = 0;

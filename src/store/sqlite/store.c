@@ -247,5 +247,6 @@ const once_store_ops once__store_sqlite = {
     .verify = once__sqlite_store_verify,
     .confirm_time = once__sqlite_store_confirm_time,
     .fact_set = once__engine_fact_set,
+    .absent = once__engine_absent,
     ONCE_ENGINE_OPS,
 };

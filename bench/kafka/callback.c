@@ -10,7 +10,7 @@
 
 #include "base/banned.h"
 
-enum { BATCH = 1024, LOOK_MS = 1, ASK_MS = 10000 };
+enum { BATCH = 1024, LOOK_MS = 1, SNAPSHOT_MS = 5, ASK_MS = 10000 };
 
 typedef struct figures {
     uint64_t done;
@@ -138,7 +138,7 @@ static void run_once(void *arg)
         bench_die(err.text);
     stopwatch watch = {0};
     do {
-        poll(NULL, 0, LOOK_MS);
+        poll(NULL, 0, SNAPSHOT_MS); /* it waits for the lock of the run */
         if (once_pipeline_snapshot(pipeline, &now, &err) != ONCE_OK) bench_die(err.text);
         look(&watch, e, now.counts.acked);
     } while (now.counts.acked < e->messages && now.state == ONCE_RUN_WORKING);

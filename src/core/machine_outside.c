@@ -122,11 +122,20 @@ static size_t find_ends(once_machine *machine, int64_t now_ms)
                             machine->outside.flight.slots);
 }
 
+/* Functions of this process are only handed to a thread, which takes no time. */
+static bool all_in_this_process(const once_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (once_handler_external(&spec->handlers[i]) && (spec->handlers[i].bits & ONCE_EFFECT_ISOLATED)) return false;
+    return true;
+}
+
 static size_t find_starts(once_machine *machine, int64_t now_ms)
 {
     const size_t slots = machine->outside.flight.slots;
     if (machine->end.stopping) return 0;
-    return once_flight_starts(&machine->outside.flight, now_ms, machine->outside.list, slots < STARTS ? slots : STARTS);
+    const size_t most = slots < STARTS || all_in_this_process(machine->spec) ? slots : STARTS;
+    return once_flight_starts(&machine->outside.flight, now_ms, machine->outside.list, most);
 }
 
 /* KILL goes before START: there may always be something to start. No item is due for both: an effect is started only in

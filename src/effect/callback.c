@@ -72,7 +72,7 @@ static int64_t callback_end(once_threads *threads, once_job *job, int64_t now_ms
 static void callback_close(once_threads *threads) { free(threads); }
 
 static const once_threads_ops callback_ops = {
-    .what = "the callback", .run = callback_run, .end = callback_end, .close = callback_close};
+    .what = "the callback", .groups = true, .run = callback_run, .end = callback_end, .close = callback_close};
 
 static int open_named(once_runner *runner, const once_handler_spec *handler, const once_runner_callback *callback,
                       once_effect_driver **out, once_error *err)

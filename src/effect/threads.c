@@ -15,8 +15,13 @@
 #include "base/banned.h"
 
 enum {
-    GROUP = 256, /* so many effects at most are handed over together */
-    BACK = 256   /* when so many have ended, the loop is told at once */
+    GROUP = 256,       /* so many effects at most are handed over together */
+    BACK = 128,        /* when so many have ended, the loop is told at once */
+    HAND = 64,         /* so many effects at most are taken by a thread at a time ... */
+    HAND_NS = 100000,  /* ... if they take about so long in all */
+    QUEUE_NS = 200000, /* another thread is called when what is queued takes longer */
+    LONG_NS = 1000000, /* how long an effect takes is not known: as if it took this */
+    RESCUE_MS = 1      /* so soon it is noticed that effects wait behind one that takes long */
 };
 
 struct once_thread {
@@ -24,8 +29,14 @@ struct once_thread {
     uint32_t number;
     pthread_t id;
     once_reply reply; /* to the effect that it runs */
+    /* What it has taken; changed with the lock. It runs hand[next], and whoever raises `next` has that one. So others
+     * can take the rest while it runs one that takes long. */
+    once_job *hand[HAND];
+    size_t n_hand;
+    atomic_size_t next;
 
     /* With the lock. */
+    size_t next_then; /* `next` when the loop last looked; SIZE_MAX: it has taken others since */
     pthread_cond_t call;
     bool called;              /* it should look for a job */
     bool failed;              /* it could not run its last effect */
@@ -54,6 +65,13 @@ static void append(once_job_queue *q, once_job_queue *from)
     *(q->first ? &q->last->next : &q->first) = from->first;
     q->last = from->last;
     from->first = NULL;
+}
+
+static void push_first(once_job_queue *q, once_job *j)
+{
+    if (!q->first) q->last = j;
+    j->next = q->first;
+    q->first = j;
 }
 
 static bool take_out(once_job_queue *q, const once_job *which)
@@ -113,33 +131,68 @@ static void add_idle(once_threads *threads, struct once_thread *thread)
     *at = thread;
 }
 
+/* Whether a thread takes what is queued without waiting for an effect that takes long: one is on its way, or they are
+ * short. @locks: lock */
+static bool are_taken_soon(const once_threads *threads)
+{
+    return threads->calling || (threads->ops->groups && threads->each_ns <= HAND_NS / 2);
+}
+
 /* Tells the loop that effects have ended. Not at once while others wait for a thread: functions that return at once
  * would wake it for each of them, and a few would pass through all other threads at a time. This does not wait for an
- * effect: while another one is queued, a thread is on its way to it. If none is, because no more can be made, the loop
- * is told. @locks: lock */
+ * effect that takes long: those that are queued are taken soon, and if they are not, the loop looks (rescue). If no
+ * thread is on its way, because no more can be made, the loop is told. @locks: lock */
 static void tell(once_threads *threads)
 {
     const uint64_t one = 1;
     if (threads->n_done == 0 || threads->told) return;
-    if (threads->n_done < BACK && threads->queued.first && threads->calling) return;
+    if (threads->n_done < BACK && threads->queued.first && are_taken_soon(threads)) return;
     threads->told = true;
     while (write(threads->done_watch.fd, &one, sizeof one) < 0 && errno == EINTR) continue;
 }
 
-/* @locks: lock */
-static once_job *wait_for_job(once_threads *threads, struct once_thread *thread)
+/* How many effects a thread takes at a time. Several only while they are short, so that none waits for long behind
+ * another one while there are threads. @locks: lock */
+static size_t hand_size(const once_threads *threads)
 {
-    once_job *j;
+    if (!threads->ops->groups || threads->each_ns > HAND_NS / 2) return 1;
+    const int64_t n = HAND_NS / (threads->each_ns + 1);
+    return n < HAND ? (size_t)n : HAND;
+}
+
+/* @locks: lock */
+static void take_hand(once_threads *threads, struct once_thread *thread)
+{
+    size_t n = 0, most = hand_size(threads);
+    while (n < most && threads->queued.first) {
+        once_job *j = pop(&threads->queued);
+        j->thread = thread->number;
+        thread->hand[n++] = j;
+    }
+    assert(n > 0 && n <= threads->n_queued);
+    threads->n_queued -= (uint32_t)n;
+    threads->taken += n;
+    if (!threads->ops->groups) atomic_store(&thread->hand[0]->running, true);
+    thread->n_hand = n;
+    thread->next_then = SIZE_MAX;
+    atomic_store(&thread->next, 0);
+}
+
+/* Waits until it has jobs. False: there are no more. @locks: lock */
+static bool wait_for_jobs(once_threads *threads, struct once_thread *thread)
+{
     if (thread->called) threads->calling = thread->called = false; /* it was just made */
-    while (!(j = pop(&threads->queued)) && !threads->ending) {
+    while (!threads->queued.first && !threads->ending) {
         tell(threads);
         add_idle(threads, thread);
         while (!thread->called && !threads->ending) pthread_cond_wait(&thread->call, &threads->lock);
         if (thread->called) threads->calling = thread->called = false;
     }
-    if (j && threads->queued.first) call_one(threads);
+    if (!threads->queued.first) return false;
+    take_hand(threads, thread);
+    if (threads->n_queued && threads->n_queued * threads->each_ns > QUEUE_NS) call_one(threads);
     tell(threads);
-    return j;
+    return true;
 }
 
 /* What the effect came to. The item is ours until the loop has it back. */
@@ -158,6 +211,8 @@ static void conclude(const once_threads *threads, const once_job *j)
 
 static void run(once_threads *threads, struct once_thread *thread, once_job *j)
 {
+    if (threads->ops->groups && atomic_load(&j->killed)) return; /* it was ended before it began: it is as it was */
+    atomic_store(&j->running, true);
     once__reply_init(&thread->reply, once_runner_options_of(threads->driver.runner)->spec->result_max);
     j->reply = &thread->reply;
     threads->ops->run(threads, j);
@@ -165,23 +220,45 @@ static void run(once_threads *threads, struct once_thread *thread, once_job *j)
     once__reply_release(&thread->reply);
 }
 
+/* Runs what it has taken, up to where others have taken the rest. Returns those that it ran, and how many. */
+static size_t run_hand(once_threads *threads, struct once_thread *thread, once_job_queue *ran)
+{
+    size_t n = 0;
+    for (size_t i; (i = atomic_fetch_add(&thread->next, 1)) < thread->n_hand; n++) {
+        once_job *j = thread->hand[i];
+        run(threads, thread, j);
+        if (threads->ops->groups) atomic_store(&j->running, false);
+        push(ran, j);
+    }
+    return n;
+}
+
+/* One that took longer than those before counts at once, one that took less by and by. @locks: lock */
+static void note_time(once_threads *threads, int64_t took_ns, size_t n)
+{
+    const int64_t each_ns = n ? took_ns / (int64_t)n : LONG_NS;
+    threads->each_ns = each_ns > threads->each_ns ? each_ns : (3 * threads->each_ns + each_ns) / 4;
+}
+
 static void *thread_main(void *arg)
 {
     struct once_thread *thread = arg;
     once_threads *threads = thread->of;
+    const once_env *env = once_runner_options_of(threads->driver.runner)->env;
     pthread_mutex_lock(&threads->lock);
-    for (;;) {
-        once_job *j = wait_for_job(threads, thread);
-        if (!j) break;
-        j->thread = thread->number;
-        j->running = true;
+    while (wait_for_jobs(threads, thread)) {
+        once_job_queue ran = {0};
         pthread_mutex_unlock(&threads->lock);
-        run(threads, thread, j);
+        const int64_t began_ns = threads->ops->groups ? once_env_mono_ns(env) : 0;
+        const size_t n = run_hand(threads, thread, &ran);
+        const int64_t took_ns = threads->ops->groups ? once_env_mono_ns(env) - began_ns : 0;
         pthread_mutex_lock(&threads->lock);
-        j->running = false;
-        thread->failed = j->run_failure != ONCE_OK;
-        push(&threads->done, j);
-        threads->n_done++;
+        if (threads->ops->groups) note_time(threads, took_ns, n);
+        thread->n_hand = 0;
+        for (const once_job *j = ran.first; j; j = j->next) thread->failed = j->run_failure != ONCE_OK;
+        for (once_job *j = ran.first; j && !threads->ops->groups; j = j->next) atomic_store(&j->running, false);
+        append(&threads->done, &ran);
+        threads->n_done += (uint32_t)n;
     }
     pthread_mutex_unlock(&threads->lock);
     return NULL;
@@ -191,7 +268,7 @@ static void *thread_main(void *arg)
 
 static void finish(once_threads *threads, once_job *j)
 {
-    assert(j->item->driver == j && !j->running);
+    assert(j->item->driver == j && !atomic_load(&j->running));
     once_runner_finished(threads->driver.runner, j->item);
     j->item = NULL;
     j->next = threads->spare;
@@ -253,10 +330,16 @@ static void hand_over(once_threads *threads)
     for (j = threads->starting.first; j; j = j->next) j->deadline_ms = deadline_ms;
     pthread_mutex_lock(&threads->lock);
     append(&threads->queued, &threads->starting);
+    threads->n_queued += threads->n_starting;
     call_one(threads);
-    if (threads->n == 0) append(&threads->starting, &threads->queued);
+    if (threads->n == 0) {
+        append(&threads->starting, &threads->queued);
+        threads->n_queued = 0;
+    }
     tell(threads);
     pthread_mutex_unlock(&threads->lock);
+    if (threads->ops->groups && threads->rescue_at_ms == ONCE_NEVER)
+        threads->rescue_at_ms = deadline_ms - threads->driver.handler->timeout_ms + RESCUE_MS;
     while ((j = pop(&threads->starting))) {
         refuse(threads, j->item);
         finish(threads, j);
@@ -289,10 +372,46 @@ static void threads_kill(once_effect_driver *base, once_item *item)
     atomic_store(&j->killed, true);
     pthread_mutex_lock(&threads->lock);
     const bool waits = take_out(&threads->queued, j);
-    if (!waits && j->running) j->deadline_ms = threads->ops->end(threads, j, once_runner_now_ms(base->runner));
+    threads->n_queued -= waits;
+    if (!waits && atomic_load(&j->running))
+        j->deadline_ms = threads->ops->end(threads, j, once_runner_now_ms(base->runner));
     pthread_mutex_unlock(&threads->lock);
     if (j->deadline_ms < threads->look_at_ms) threads->look_at_ms = j->deadline_ms;
     if (waits) finish(threads, j);
+}
+
+/* The rest of what the thread has taken, if it runs the same effect as at the last look, is queued again, before all
+ * others. Returns whether it has a rest. @locks: lock */
+static bool take_rest(once_threads *threads, struct once_thread *thread)
+{
+    const size_t next = atomic_load(&thread->next);
+    if (next >= thread->n_hand) return false;
+    const bool same = thread->next_then == next;
+    thread->next_then = next;
+    if (!same) return true;
+    const size_t from = atomic_exchange(&thread->next, HAND);
+    for (size_t i = thread->n_hand; i > from; i--) {
+        push_first(&threads->queued, thread->hand[i - 1]);
+        threads->n_queued++;
+    }
+    return false;
+}
+
+/* Effects that were short may take long now. Then others do not wait behind them. Returns when to look again. */
+static int64_t rescue(once_threads *threads, int64_t now_ms)
+{
+    bool more = false;
+    pthread_mutex_lock(&threads->lock);
+    for (uint32_t i = 0; i < threads->n; i++) more |= take_rest(threads, &threads->list[i]);
+    if (threads->n_queued && threads->taken == threads->taken_then) {
+        threads->each_ns = LONG_NS;
+        call_one(threads);
+    }
+    tell(threads);
+    more |= threads->n_queued > 0;
+    threads->taken_then = threads->taken;
+    pthread_mutex_unlock(&threads->lock);
+    return more ? now_ms + RESCUE_MS : ONCE_NEVER;
 }
 
 static int64_t threads_tick(once_effect_driver *base, int64_t now_ms)
@@ -300,20 +419,22 @@ static int64_t threads_tick(once_effect_driver *base, int64_t now_ms)
     once_threads *threads = (once_threads *)base;
     int64_t next_ms = ONCE_NEVER;
     hand_over(threads);
-    if (now_ms < threads->look_at_ms) return threads->look_at_ms;
+    if (now_ms >= threads->rescue_at_ms) threads->rescue_at_ms = rescue(threads, now_ms);
+    if (now_ms < threads->look_at_ms)
+        return threads->look_at_ms < threads->rescue_at_ms ? threads->look_at_ms : threads->rescue_at_ms;
     for (once_job *j = threads->all; j; j = j->next_of_all) { /* no more than there are slots */
         if (!j->item) continue;
         if (j->deadline_ms <= now_ms) {
             pthread_mutex_lock(&threads->lock);
             j->deadline_ms =
                 /* it has not begun to run, or has ended */
-                j->running ? threads->ops->end(threads, j, now_ms) : now_ms + 10;
+                atomic_load(&j->running) ? threads->ops->end(threads, j, now_ms) : now_ms + 10;
             pthread_mutex_unlock(&threads->lock);
         }
         if (j->deadline_ms < next_ms) next_ms = j->deadline_ms;
     }
     threads->look_at_ms = next_ms;
-    return next_ms;
+    return next_ms < threads->rescue_at_ms ? next_ms : threads->rescue_at_ms;
 }
 
 /* Waits for the effects that run: after the close, what they use may be gone. */
@@ -324,9 +445,10 @@ static void threads_close(once_effect_driver *base)
     pthread_mutex_lock(&threads->lock);
     for (once_job *j = threads->all; j; j = j->next_of_all) {
         atomic_store(&j->killed, true);
-        if (j->running) (void)threads->ops->end(threads, j, now_ms);
+        if (atomic_load(&j->running)) (void)threads->ops->end(threads, j, now_ms);
     }
     threads->queued.first = NULL;
+    threads->n_queued = 0;
     threads->ending = true;
     for (uint32_t i = 0; i < threads->n; i++) pthread_cond_signal(&threads->list[i].call);
     pthread_mutex_unlock(&threads->lock);
@@ -356,7 +478,8 @@ int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_r
     assert(handler->slots > 0 && !threads->list);
     threads->driver = (once_effect_driver){.ops = &threads_ops, .handler = handler, .runner = runner};
     threads->ops = ops;
-    threads->look_at_ms = ONCE_NEVER;
+    threads->look_at_ms = threads->rescue_at_ms = ONCE_NEVER;
+    threads->each_ns = LONG_NS;
     pthread_mutex_init(&threads->lock, NULL); /* cannot fail here */
     threads->list = calloc(handler->slots, sizeof *threads->list);
     threads->done_watch = (once_watch){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = done_ready};

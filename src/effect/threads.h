@@ -23,14 +23,17 @@ typedef struct once_job {
     uint32_t thread;      /* that it is in; 0, 1... */
 
     /* Of threads.c. */
-    bool running;        /* with the lock: it is in a thread */
+    atomic_bool running; /* its thread runs it; unless `groups`, changed with the lock */
     bool ended;          /* with the lock; for the kind's `end`. False at first */
     int64_t deadline_ms; /* ONCE_NEVER: it has passed, and `end` was called */
     struct once_job *next, *next_of_all;
 } once_job;
 
 typedef struct once_threads_ops {
-    const char *what;                                  /* "the callback", for reasons */
+    const char *what; /* "the callback", for reasons */
+    /* A thread takes several effects at a time while they are short. `end` may be called for one that ends or begins
+     * just now. */
+    bool groups;
     void (*run)(once_threads *threads, once_job *job); /* in the thread; a question (decision.asks), too */
     /* On the loop, with the lock, while the job is in its thread: it is past its deadline, or was killed. Does not
      * wait. Returns when to be called again should it still run; ONCE_NEVER: not. */
@@ -53,11 +56,15 @@ struct once_threads { /* first member of each kind */
     once_job *spare, *all;
     once_job_queue starting; /* they are handed over together: the lock and the clock are needed once for all */
     uint32_t n_starting;
-    int64_t look_at_ms; /* no job is past its deadline before this time */
+    int64_t look_at_ms;   /* no job is past its deadline before this time */
+    int64_t rescue_at_ms; /* `groups`: when to look whether jobs wait behind one that takes long */
+    uint64_t taken_then;  /* `taken` at the last such look */
 
     pthread_mutex_t lock; /* protects what follows, and what a driver puts behind this struct */
     once_job_queue queued, done;
-    uint32_t n_done;          /* in `done` */
+    uint32_t n_queued, n_done;
+    uint64_t taken;           /* jobs that threads took from `queued`, in all */
+    int64_t each_ns;          /* `groups`: how long an effect takes, lately */
     bool told;                /* the loop was told of them */
     uint32_t n;               /* threads; they are made when they are needed */
     struct once_thread *idle; /* those that wait for a job; the last one that began to is the first */

@@ -628,6 +628,20 @@ static void what_only_the_source_has_is_fetched_until_something_was_added(void *
     }
 }
 
+/* They only pass a queue: nobody waits for their begin. */
+static void functions_of_this_process_begin_at_once(void **state)
+{
+    enum { MANY = 150 };
+    fixture *f = *state;
+    f->batch = f->slots = MANY;
+    open_pipe(state, true);
+    fetch(f, MANY, 0, NULL);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, MANY);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, MANY);
+}
+
 /* So what has ended meanwhile is settled while the others are begun. */
 static void effects_begin_a_few_at_a_time_and_in_their_order(void **state)
 {
@@ -636,6 +650,7 @@ static void effects_begin_a_few_at_a_time_and_in_their_order(void **state)
     once_item *items[MANY];
     f->batch = f->slots = MANY;
     open_pipe(state, true);
+    f->handler.bits |= ONCE_EFFECT_ISOLATED;
     fetch(f, MANY, 0, items);
     store_does(f, ONCE_ACT_BEGIN);
     claims(f, MANY);
@@ -688,6 +703,7 @@ int main(void)
         TEST(what_was_claimed_and_has_not_begun_is_put_back_at_a_stop),
         TEST(a_store_that_is_gone_leaves_outcomes_unsettled),
         TEST(what_hinders_the_run_may_show_after_an_effect_began),
+        TEST(functions_of_this_process_begin_at_once),
         TEST(effects_begin_a_few_at_a_time_and_in_their_order),
         TEST(an_effect_that_must_end_is_ended_before_others_begin),
         TEST(an_effect_that_was_told_to_end_is_put_back_without_a_pause),

@@ -1032,7 +1032,8 @@ static once_outcome at_desk(void *user, const once_call *call, once_reply *reply
         assert_int_equal(rc, ONCE_E_FENCED);
         once_reply_reason(reply, "told to stop");
     } else {
-        assert_int_equal(once_call_extend(call, 1000, &err), ONCE_OK);
+        const int rc = once_call_extend(call, 1000, &err);
+        assert_true(rc == ONCE_OK || rc == ONCE_E_FENCED); /* it was killed just now */
         assert_int_equal(once_call_extend(call, -1, &err), ONCE_E_USAGE);
         while (atomic_load(&d->answers) <= 0) usleep(1000);
         atomic_fetch_sub(&d->answers, 1);
@@ -1116,6 +1117,74 @@ static void an_outcome_does_not_wait_for_callbacks_that_take_long(void **state)
         atomic_fetch_add(&d.answers, 1);
         expect(ended(f), ONCE_DONE, "x", "");
     }
+}
+
+/* All items begin together. */
+static void start_all(fixture *f)
+{
+    once_item *items[MAX_ITEMS];
+    for (int i = 0; i < MAX_ITEMS; i++) {
+        items[i] = &f->items[i];
+        assert_int_equal(prepare(f, items[i], bytes("x")), ONCE_OK);
+    }
+    once_runner_start(f->runner, items, MAX_ITEMS);
+}
+
+/* After many that return at once, a thread takes several at a time. */
+static void run_short_ones(fixture *f, desk *d)
+{
+    for (int round = 0; round < 50; round++) {
+        atomic_store(&d->answers, MAX_ITEMS);
+        start_all(f);
+        for (int i = 0; i < MAX_ITEMS; i++) expect(ended(f), ONCE_DONE, "x", "");
+    }
+    assert_int_equal(atomic_load(&d->answers), 0);
+    atomic_store(&d->inside, 0);
+}
+
+/* Those that one thread has taken do not wait behind one that takes long. */
+static void callbacks_that_take_long_now_run_beside_each_other_as_well(void **state)
+{
+    fixture *f = *state;
+    desk d = {0};
+    callback(f, &d);
+    for (int round = 0; round < 3; round++) {
+        once_item *none;
+        run_short_ones(f, &d);
+        start_all(f);
+        for (int i = 0; i < PATIENCE_MS && atomic_load(&d.inside) < MAX_ITEMS; i++)
+            assert_int_equal(once_runner_wait(f->runner, 1, &none, 1), 0);
+        assert_int_equal(atomic_load(&d.inside), MAX_ITEMS);
+        atomic_fetch_add(&d.answers, MAX_ITEMS);
+        for (int i = 0; i < MAX_ITEMS; i++) expect(ended(f), ONCE_DONE, "x", "");
+    }
+}
+
+/* One that a thread has taken with others, and that has not begun, does not begin any more. */
+static void a_callback_that_is_killed_before_it_begins_is_put_back(void **state)
+{
+    fixture *f = *state;
+    desk d = {0};
+    callback(f, &d);
+    int put_back = 0;
+    for (int round = 0; round < 10; round++) {
+        run_short_ones(f, &d);
+        const int calls = atomic_load(&d.calls);
+        start_all(f);
+        once_item *second = &f->items[1];
+        while (atomic_load(&d.inside) < 1) usleep(100); /* the loop has not looked whether it takes long */
+        once_runner_kill(f->runner, &second, 1);
+        atomic_fetch_add(&d.answers, MAX_ITEMS);
+        for (int i = 0; i < MAX_ITEMS; i++) {
+            const once_item *item = ended(f);
+            if (item->started) expect(item, ONCE_DONE, "x", "");
+            else expect(item, ONCE_RELEASE, "", "");
+            assert_true(item->started || item == second);
+        }
+        put_back += !second->started;
+        assert_int_equal(atomic_load(&d.calls), calls + MAX_ITEMS - !second->started);
+    }
+    assert_in_range(put_back, 1, 10);
 }
 
 static void a_killed_callback_learns_it_when_it_asks(void **state)
@@ -1210,6 +1279,8 @@ int main(void)
         TEST(a_callback_answers_for_itself),
         TEST(callbacks_run_beside_each_other_and_threads_are_used_again),
         TEST(an_outcome_does_not_wait_for_callbacks_that_take_long),
+        TEST(callbacks_that_take_long_now_run_beside_each_other_as_well),
+        TEST(a_callback_that_is_killed_before_it_begins_is_put_back),
         TEST(a_killed_callback_learns_it_when_it_asks),
         TEST(a_late_callback_is_logged_once_and_goes_on),
     };

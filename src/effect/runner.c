@@ -33,6 +33,7 @@ struct once_runner {
     int epoll;
     once_watch wake;
     bool woken;
+    bool looked; /* a tick has handled events: other drivers may have something to do, and somebody may have called */
     struct epoll_event events[EVENTS]; /* of this turn; taken out when their watch goes */
     int n_events, next_event;
     once_item **finished; /* a ring; there are never more items here than slots */
@@ -103,14 +104,10 @@ static int64_t tick(once_runner *runner, int64_t now_ms)
     return next_ms;
 }
 
-/* One turn of the loop: ticks the drivers, then handles what is ready. Sleeps until `until_ms` when nothing is. */
-static void turn(once_runner *runner, int64_t now_ms, int64_t until_ms)
+/* Waits for up to `limit` ms until something is ready, and handles it. Returns how much there was. */
+static int handle_ready(once_runner *runner, int limit)
 {
-    const int64_t due_ms = tick(runner, now_ms);
-    if (due_ms < until_ms) until_ms = due_ms;
-    int64_t wait_ms = until_ms > now_ms ? until_ms - now_ms : 0;
-    if (runner->n_finished) wait_ms = 0;
-    const int limit = until_ms == ONCE_NEVER && wait_ms ? -1 : wait_ms > INT_MAX ? INT_MAX : (int)wait_ms;
+    assert(runner->n_events == 0); /* not from inside a `ready` */
     const int n = epoll_wait(runner->epoll, runner->events, EVENTS, limit);
     assert(n >= 0 || errno == EINTR);
     runner->n_events = n > 0 ? n : 0;
@@ -120,6 +117,30 @@ static void turn(once_runner *runner, int64_t now_ms, int64_t until_ms)
         if (watch) watch->ready(watch, event->events);
     }
     runner->n_events = 0;
+    return n > 0 ? n : 0;
+}
+
+/* One turn of the loop: ticks the drivers, then handles what is ready. Sleeps until `until_ms` when nothing is. */
+static void turn(once_runner *runner, int64_t now_ms, int64_t until_ms)
+{
+    runner->looked = false;
+    const int64_t due_ms = tick(runner, now_ms);
+    if (due_ms < until_ms) until_ms = due_ms;
+    int64_t wait_ms = until_ms > now_ms ? until_ms - now_ms : 0;
+    if (runner->n_finished || runner->looked) wait_ms = 0;
+    const int limit = until_ms == ONCE_NEVER && wait_ms ? -1 : wait_ms > INT_MAX ? INT_MAX : (int)wait_ms;
+    (void)handle_ready(runner, limit);
+}
+
+bool once_runner_look(once_runner *runner)
+{
+    /* There may be more than fit: a descriptor stays ready until its watch has read from it, so this ends. */
+    int n = EVENTS;
+    for (size_t rounds = 0; rounds <= runner->capacity / EVENTS + 1 && n == EVENTS; rounds++) {
+        n = handle_ready(runner, 0);
+        runner->looked |= n > 0;
+    }
+    return n < EVENTS;
 }
 
 /* ---- items ---- */

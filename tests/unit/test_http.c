@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,6 +31,7 @@
 
 #define PATIENCE_MS 30000
 #define ITEMS 300
+#define CLOSES "\r\nConnection: close" /* a client that is not told may send on a connection that is closed just now */
 #define OK "HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"id\":\"c1\"}"
 
 typedef struct fixture {
@@ -802,6 +804,136 @@ static void what_was_not_sent_is_tried_again(void **state)
     assert_int_equal(test_http_count(&f->server), 0);
 }
 
+/* Answers one call on a connection of its own, and closes that. */
+static void answer_one(fixture *f, int listener)
+{
+    char request[1000];
+    once_item *none;
+    (void)start(f, 0, "{\"id\":1}");
+    int fd = -1;
+    while ((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) < 0)
+        assert_int_equal(once_runner_wait(f->runner, 5, &none, 1), 0);
+    while (read(fd, request, sizeof request) <= 0) assert_int_equal(once_runner_wait(f->runner, 5, &none, 1), 0);
+    static const char ok[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    assert_int_equal(write(fd, ok, sizeof ok - 1), sizeof ok - 1);
+    close(fd);
+    says(ended(f), ONCE_DONE, "");
+}
+
+static int listen_at(struct sockaddr_in *address, int backlog)
+{
+    const int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    socklen_t len = sizeof *address;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)address, len), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)address, &len), 0);
+    assert_int_equal(listen(fd, backlog), 0);
+    return fd;
+}
+
+/* The address of the first connection is used for the next ones, by ourselves. */
+static void an_address_that_is_known_may_be_gone(void **state)
+{
+    fixture *f = *state;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char text[200];
+    int fd = listen_at(&address, 16);
+    (void)snprintf(text, sizeof text, "{post: \"http://127.0.0.1:%d/\", connect_timeout: 100ms, timeout: 20s}",
+                   ntohs(address.sin_port));
+    open_handler(f, text);
+    for (int i = 0; i < 3; i++) answer_one(f, fd);
+    close(fd);
+    says(run(f, "{\"id\":1}"), ONCE_RETRY, "nothing was sent"); /* it is refused there, and libcurl says so */
+    assert_false(f->items[0].started);
+    fd = listen_at(&address, 16);
+    for (int i = 0; i < 2; i++) answer_one(f, fd);
+
+    assert_int_equal(listen(fd, 0), 0); /* it accepts nothing more, and its queue is full soon */
+    int filler[3];
+    for (size_t i = 0; i < 3; i++) {
+        filler[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)connect(filler[i], (struct sockaddr *)&address, sizeof address);
+    }
+    once_item *item = start(f, 0, "{\"id\":1}");
+    once_runner_kill(f->runner, &item, 1); /* while we connect */
+    says(ended(f), ONCE_RELEASE, "ended before it was sent");
+    const int64_t began_ns = once_env_mono_ns(once_env_real());
+    says(run(f, "{\"id\":1}"), ONCE_RETRY, "no connection within 100ms"); /* there, and then where libcurl looks */
+    says(run(f, "{\"id\":1}"), ONCE_RETRY, "no connection within 100ms");
+    assert_in_range(once_env_mono_ns(once_env_real()) - began_ns, 300000000, 15000000000); /* before the timeout */
+    for (size_t i = 0; i < 3; i++) close(filler[i]);
+    start(f, 0, "{\"id\":1}"); /* one that connects when all ends */
+    close(fd);
+}
+
+/* The server of a lookup is another one: neither gets what is for the other. */
+static void f70_the_known_addresses_of_effect_and_lookup_are_apart(void **state)
+{
+    fixture *f = *state;
+    test_http other;
+    char text[300];
+    test_http_start(&other);
+    (void)snprintf(
+        text, sizeof text,
+        "{post: \"http://@/\", lookup: {get: \"http://127.0.0.1:%d/${idempotency_key}\", done: [200], absent: [404]}}",
+        other.port);
+    open_handler(f, text);
+    for (size_t i = 1; i <= 4; i++) {
+        test_http_will(&f->server, answer(&f->arena, "200 OK" CLOSES, ""), TEST_HTTP_CLOSE);
+        test_http_will(&other, answer(&f->arena, "200 OK" CLOSES, ""), TEST_HTTP_CLOSE);
+        says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+        says(ask(f), ONCE_DONE, "");
+        assert_int_equal(test_http_count(&f->server), i);
+        assert_int_equal(test_http_count(&other), i);
+    }
+    test_http_stop(&other);
+}
+
+/* On a new connection, too, which we made ourselves. */
+static void f81_what_a_server_says_first_is_no_answer(void **state)
+{
+    fixture *f = *state;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char text[200];
+    static const char unasked[] = "HTTP/1.1 408 Slow\r\nContent-Length: 0\r\n\r\n";
+    const int listener = listen_at(&address, 16);
+    (void)snprintf(text, sizeof text, "{post: \"http://127.0.0.1:%d/\"}", ntohs(address.sin_port));
+    open_handler(f, text);
+    answer_one(f, listener);
+    (void)start(f, 0, "{\"id\":1}"); /* it connects, and the loop has not seen that */
+    struct pollfd polled = {.fd = listener, .events = POLLIN};
+    assert_int_equal(poll(&polled, 1, PATIENCE_MS), 1);
+    const int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    assert_int_equal(write(fd, unasked, sizeof unasked - 1), sizeof unasked - 1);
+    (void)usleep(20000);
+    says(ended(f), ONCE_RETRY, "spoke before it was asked");
+    char byte;
+    assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT) > 0, 0);
+    close(fd);
+    close(listener);
+}
+
+/* It closes some of the connections while the next requests are made for them: these are sent on new ones. */
+static void f69_requests_are_sent_on_connections_that_are_open(void **state)
+{
+    enum { CALLS = 8 };
+    fixture *f = *state;
+    once_item *items[CALLS];
+    open_handler(f, "{post: \"http://@/\", window: 8}");
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < CALLS; i++)
+            test_http_will(&f->server, answer(&f->arena, "200 OK", "{}"), i % 2 ? TEST_HTTP_CLOSE : TEST_HTTP_KEEP);
+        for (int i = 0; i < CALLS; i++) {
+            items[i] = &f->items[i];
+            assert_int_equal(prepare(f, items[i], "{\"id\":1}"), ONCE_OK);
+        }
+        once_runner_start(f->runner, items, CALLS);
+        for (int i = 0; i < CALLS; i++) says(ended(f), ONCE_DONE, "");
+        (void)usleep(20000); /* the ends of the connections come, and nobody has looked */
+    }
+    assert_int_equal(test_http_count(&f->server), 3 * CALLS);
+}
+
 static void f60_what_was_sent_and_not_answered_is_unknown(void **state)
 {
     fixture *f = *state;
@@ -1329,17 +1461,17 @@ static void a_token_is_a_secret_while_calls_carry_it(void **state)
         while (test_http_count(&f->server) == before) assert_int_equal(once_runner_wait(f->runner, 5, &none, 1), 0);
         if (fails) {
             assert_int_equal(unlink(c.token), 0);
-            test_http_will(&f->server, answer(&f->arena, "401 No", ""), TEST_HTTP_CLOSE);
+            test_http_will(&f->server, answer(&f->arena, "401 No" CLOSES, ""), TEST_HTTP_CLOSE);
             says(run(f, "{\"id\":2}"), ONCE_RELEASE, "ended with status 1");
         } else {
             char slow[120];
             snprintf(slow, sizeof slow, "%s/slow", c.folder);
             write_file(c.token, "token-two\n");
-            test_http_will(&f->server, answer(&f->arena, "401 No", ""), TEST_HTTP_CLOSE);
-            test_http_will(&f->server, answer(&f->arena, "200 OK", ""), TEST_HTTP_CLOSE);
+            test_http_will(&f->server, answer(&f->arena, "401 No" CLOSES, ""), TEST_HTTP_CLOSE);
+            test_http_will(&f->server, answer(&f->arena, "200 OK" CLOSES, ""), TEST_HTTP_CLOSE);
             says(run(f, "{\"id\":2}"), ONCE_DONE, "");
             write_file(slow, "");
-            test_http_will(&f->server, answer(&f->arena, "401 No", ""), TEST_HTTP_CLOSE);
+            test_http_will(&f->server, answer(&f->arena, "401 No" CLOSES, ""), TEST_HTTP_CLOSE);
             start(f, 2, "{\"id\":3}");
             while (times_run(&c) < 3) assert_int_equal(once_runner_wait(f->runner, 5, &none, 1), 0);
         }
@@ -1365,8 +1497,8 @@ static void a_token_is_a_secret_of_its_call(void **state)
     while (test_http_count(&f->server) == 0) assert_int_equal(once_runner_wait(f->runner, 5, &none, 1), 0);
     for (int i = 0; i < 2; i++) {
         write_file(c.token, i ? "token-three\n" : "token-two\n");
-        test_http_will(&f->server, answer(&f->arena, "401 No", ""), TEST_HTTP_CLOSE);
-        test_http_will(&f->server, answer(&f->arena, "200 OK", ""), TEST_HTTP_CLOSE);
+        test_http_will(&f->server, answer(&f->arena, "401 No" CLOSES, ""), TEST_HTTP_CLOSE);
+        test_http_will(&f->server, answer(&f->arena, "200 OK" CLOSES, ""), TEST_HTTP_CLOSE);
         says(run(f, "{\"id\":2}"), ONCE_DONE, "");
     }
     test_http_say(&f->server, "HTTP/1.1 400 No\r\nContent-Length: 18\r\n\r\ntoken-one is wrong");
@@ -1478,6 +1610,10 @@ int main(void)
         TEST(f69_a_reply_with_a_line_that_there_is_no_memory_for_is_unknown),
         TEST(an_answer_may_have_trailers),
         TEST(what_was_not_sent_is_tried_again),
+        TEST(an_address_that_is_known_may_be_gone),
+        TEST(f70_the_known_addresses_of_effect_and_lookup_are_apart),
+        TEST(f81_what_a_server_says_first_is_no_answer),
+        TEST(f69_requests_are_sent_on_connections_that_are_open),
         TEST(f60_what_was_sent_and_not_answered_is_unknown),
         TEST(f60_every_call_has_its_time_limit),
         TEST(a_call_can_be_ended),

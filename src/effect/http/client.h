@@ -3,6 +3,7 @@
  *   driver.c   the loop: sockets, time, calls that begin and end
  *   call.c     one call: the request, and what became of it
  *   direct.c   calls over http:// without a proxy: libcurl only connects
+ *   peer.c     the address to which libcurl has connected, for the next ones
  *   reply.c    the answers to those
  *   secrets.c  credentials, and texts without them
  *   token.c    a token from a command
@@ -17,6 +18,7 @@
 #define ONCE_EFFECT_HTTP_CLIENT_H
 
 #include <curl/curl.h>
+#include <sys/socket.h>
 
 #include "effect/driver.h"
 #include "effect/effect.h"
@@ -40,6 +42,13 @@ typedef struct http_fixed {
     const char *origin;     /* direct: scheme, host and port */
     once_bytes usual_lines; /* direct: "Host: ..." and others that all of its requests have */
 } http_fixed;
+
+/* An address to which a connection was made. */
+typedef struct http_peer {
+    struct sockaddr_storage address;
+    socklen_t len; /* 0: none is known */
+    int64_t until_ms;
+} http_peer;
 
 struct http_call {
     http_driver *driver;
@@ -75,7 +84,10 @@ struct http_call {
     int fd;                       /* -1: none */
     const http_fixed *connection; /* what it leads to */
     int64_t idle_since_ms;
-    bool used;          /* a call before this one has used it */
+    bool used;             /* a call before this one has used it */
+    bool connects;         /* we are connecting to a known address ... */
+    int64_t connect_by_ms; /* ... until then */
+    bool ready;         /* made, and to be sent with the others that were started with it; then `next` is one of them */
     once_buf out, rest; /* the head of the request; a line of the answer that is not whole */
     size_t sent;
     bool reset; /* sending failed: the end of what can be read is not the end of the answer */
@@ -123,8 +135,10 @@ struct http_driver {
     http_socket **sockets; /* by descriptor */
     size_t n_sockets;
     http_call *spare, *all;
-    int64_t direct_due_ms; /* no direct call ends before */
-    once_json json;        /* of an answer */
+    int64_t direct_due_ms;              /* no direct call ends before */
+    http_call *to_send, **last_to_send; /* direct calls that are made */
+    http_peer peers[HTTP_REQUESTS];     /* of direct calls */
+    once_json json;                     /* of an answer */
     once_buf result;
     char read[64 << 10]; /* what a direct call reads at once */
 };
@@ -174,8 +188,10 @@ void once__http_hand_over(http_call *call);
 
 /* Makes the head of the request, of the lines that the call has. */
 bool once__http_direct_make(http_call *call);
-/* Sends it on the connection that the call has, or has one made. */
+/* Has it sent with the next tick on the connection that the call has, or has one made. */
 void once__http_direct_begin(http_call *call);
+/* Sends those that have a connection. */
+void once__http_direct_send(http_driver *driver);
 /* libcurl has connected. Takes the socket and sends. */
 void once__http_direct_connected(http_call *call);
 void once__http_direct_ready(http_call *call, uint32_t events);
@@ -186,6 +202,17 @@ void once__http_direct_close(http_call *call);
 bool once__http_direct_cut(const http_call *call);
 /* Ends calls whose time is over. Returns when to call it again. */
 int64_t once__http_direct_tick(http_driver *driver, int64_t now_ms);
+
+/* --- peer.c --- */
+
+/* libcurl has connected this call. */
+void once__http_peer_note(const http_call *call);
+/* Connects to the address that is known. False: none is, or it cannot be; libcurl must connect. */
+bool once__http_peer_connect(http_call *call);
+/* The socket of a call that connects is ready. False: it is not connected. */
+bool once__http_peer_connected(http_call *call);
+void once__http_peer_forget(const http_call *call);
+void once__http_set_up_socket(const http_call *call, int fd);
 
 /* --- secrets.c --- */
 

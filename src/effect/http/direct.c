@@ -5,7 +5,9 @@
  * through libcurl. Nothing is ever sent again. `begun` becomes true when the kernel has taken the first byte.
  *
  * A call keeps its connection for the next one. Before a request is sent on it, the connection must be silent: what a
- * server says unasked is the answer to nothing. */
+ * server says unasked is the answer to nothing. Calls that are started together are made first and sent then, one
+ * behind the other: before that the loop looks once at all connections, instead of a question to the system for each,
+ * and a server that sleeps is woken once. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -63,6 +65,7 @@ bool once__http_direct_make(http_call *call)
 
 void once__http_direct_close(http_call *call)
 {
+    call->connects = false;
     if (call->fd < 0) return;
     once__http_socket(call->driver, call->fd)->direct = NULL;
     once__http_socket_close(call->driver, call->fd);
@@ -105,7 +108,7 @@ static void connect_anew(http_call *call)
 {
     once__http_direct_close(call);
     call->used = false;
-    once__http_hand_over(call);
+    if (!once__http_peer_connect(call)) once__http_hand_over(call);
 }
 
 /* ---- sending ---- */
@@ -135,9 +138,8 @@ static void send_request(http_call *call)
     once__http_reply_begin(&call->reply);
     if (call->rest.capacity > HTTP_KEPT) once_buf_release(&call->rest);
     once_buf_clear(&call->rest);
-    if (!is_silent(call->fd)) {
-        if (call->used) connect_anew(call);
-        else fail(call, CURLE_WEIRD_SERVER_REPLY, "the server spoke before it was asked");
+    if (!call->used && !is_silent(call->fd)) {
+        fail(call, CURLE_WEIRD_SERVER_REPLY, "the server spoke before it was asked");
         return;
     }
     if (ONCE_FAIL_AT(http_before)) {
@@ -160,8 +162,26 @@ void once__http_direct_begin(http_call *call)
         connect_anew(call);
         return;
     }
-    call->used = true;
-    send_request(call);
+    call->used = call->ready = true;
+    call->next = NULL;
+    *driver->last_to_send = call;
+    driver->last_to_send = &call->next;
+}
+
+void once__http_direct_send(http_driver *driver)
+{
+    http_call *call = driver->to_send, *next;
+    if (!call) return;
+    driver->to_send = NULL;
+    driver->last_to_send = &driver->to_send;
+    /* A connection on which something has come is closed. */
+    const bool all = once_runner_look(driver->driver.runner);
+    for (; call; call = next) {
+        next = call->next;
+        call->ready = false;
+        if (call->fd < 0 || (!all && !is_silent(call->fd))) connect_anew(call);
+        else send_request(call);
+    }
 }
 
 void once__http_direct_connected(http_call *call)
@@ -179,6 +199,7 @@ void once__http_direct_connected(http_call *call)
     }
     call->fd = fd;
     call->connection = call->fixed;
+    once__http_peer_note(call);
     if (!wait_for(call, EPOLLIN)) { /* its answer would not be noticed */
         call->no_socket = errno;
         fail(call, CURLE_COULDNT_CONNECT, "");
@@ -191,9 +212,23 @@ void once__http_direct_connected(http_call *call)
 
 bool once__http_direct_cut(const http_call *call) { return call->sent < call->out.len + call->body.len; }
 
+static void take_out(http_call *call)
+{
+    http_driver *driver = call->driver;
+    http_call **at = &driver->to_send;
+    while (*at != call) at = &(*at)->next;
+    *at = call->next;
+    if (!*at) driver->last_to_send = at;
+    call->ready = false;
+}
+
 void once__http_direct_leave(http_call *call)
 {
-    const bool whole = call->reply.state == HTTP_REPLY_WHOLE && !once__http_direct_cut(call);
+    if (call->ready) { /* its connection is as it was */
+        take_out(call);
+        return;
+    }
+    const bool whole = !call->connects && call->reply.state == HTTP_REPLY_WHOLE && !once__http_direct_cut(call);
     call->idle_since_ms = clock_ms(call);
     if (!whole || !call->reply.keeps || call->rest.len) once__http_direct_close(call);
 }
@@ -255,10 +290,26 @@ static void read_some(http_call *call)
     }
 }
 
+/* We have connected, or could not. */
+static void connected(http_call *call)
+{
+    if (once__http_peer_connected(call) && wait_for(call, EPOLLIN)) {
+        send_request(call);
+        return;
+    }
+    once__http_direct_close(call);
+    once__http_hand_over(call);
+}
+
 void once__http_direct_ready(http_call *call, uint32_t events)
 {
-    if (!call->item || call->waits || call->in_multi) { /* it is idle: the server closes it, or speaks unasked */
+    /* It is idle: the server closes it, or speaks unasked. */
+    if (!call->item || call->waits || call->in_multi || call->ready) {
         once__http_direct_close(call);
+        return;
+    }
+    if (call->connects) {
+        connected(call);
         return;
     }
     if (events & EPOLLOUT) {
@@ -279,8 +330,17 @@ int64_t once__http_direct_tick(http_driver *driver, int64_t now_ms)
     int64_t next_ms = ONCE_NEVER;
     for (http_call *call = driver->all; call; call = call->next_of_all) {
         if (!call->item || !call->fixed->direct || call->in_multi || call->waits) continue;
-        if (call->deadline_ms <= now_ms) fail(call, CURLE_OPERATION_TIMEDOUT, "");
-        else if (call->deadline_ms < next_ms) next_ms = call->deadline_ms;
+        const bool sooner = call->connects && call->connect_by_ms < call->deadline_ms;
+        const int64_t end_ms = sooner ? call->connect_by_ms : call->deadline_ms;
+        if (end_ms < next_ms && end_ms > now_ms) next_ms = end_ms;
+        if (end_ms > now_ms) continue;
+        if (sooner) { /* the name may have other addresses */
+            once__http_peer_forget(call);
+            once__http_direct_close(call);
+            once__http_hand_over(call);
+        } else {
+            fail(call, CURLE_OPERATION_TIMEDOUT, "");
+        }
     }
     return driver->direct_due_ms = next_ms;
 }

@@ -7,7 +7,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -182,6 +181,7 @@ static int set_timer(CURLM *multi, long ms, void *user)
 static int64_t http_tick(once_effect_driver *base, int64_t now_ms)
 {
     http_driver *driver = (http_driver *)base;
+    once__http_direct_send(driver);
     if (driver->timer_ms <= now_ms) {
         driver->timer_ms = ONCE_NEVER;
         act(driver, CURL_SOCKET_TIMEOUT, 0);
@@ -214,9 +214,7 @@ static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_s
     }
     const int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     call->no_socket = fd < 0 ? errno : 0;
-    const unsigned silent_ms = (unsigned)call->driver->driver.handler->timeout_ms;
-    /* A connection whose other end is gone without a word must not take in one call after the other. */
-    if (fd >= 0) (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
+    if (fd >= 0) once__http_set_up_socket(call, fd);
     http_socket *s = fd >= 0 ? once__http_socket(call->driver, fd) : NULL;
     if (s) s->ours = true;
     return fd;
@@ -448,6 +446,7 @@ int once__http_open(once_runner *runner, const once_handler_spec *handler, once_
     driver->driver = (once_effect_driver){.ops = &http_ops, .handler = handler, .runner = runner};
     driver->http = once_http_of(handler);
     driver->timer_ms = driver->direct_due_ms = ONCE_NEVER;
+    driver->last_to_send = &driver->to_send;
     once_buf_init(&driver->result, SIZE_MAX / 4);
     int rc = once__http_token_open(driver, err);
     if (rc == ONCE_OK) rc = once__http_read_secrets(driver, err);

@@ -20,6 +20,7 @@ import http.client
 import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -55,7 +56,7 @@ class Refused(Exception):
 
 
 def new_name(fifo=False):
-    return f"q{os.getpid()}-{next(_numbers)}" + (".fifo" if fifo else "")
+    return f"q{os.getpid()}-{random.randrange(1 << 32):08x}-{next(_numbers)}" + (".fifo" if fifo else "")
 
 
 class Client:

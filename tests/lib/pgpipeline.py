@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import random
 import subprocess
 
 import pytest
@@ -15,7 +16,8 @@ _numbers = itertools.count()
 
 
 def new_name():
-    return f"once_{os.getpid()}_{next(_numbers)}"
+    """Numbers of processes come again during a long run of tests."""
+    return f"once_{os.getpid()}_{random.randrange(1 << 32):08x}_{next(_numbers)}"
 
 
 def has_postgres():

@@ -14,10 +14,8 @@ class Replica(postgres.Server):
         self.primary = primary
         super().__init__(hot_standby="on", max_wal_senders="10")
 
-    def _run(self, program, *arguments):
-        if program == "initdb":
-            program, arguments = "pg_basebackup", ("-D", self.data, "-d", f"host={self.primary.folder} user=postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync")
-        super()._run(program, *arguments)
+    def _make_data(self):
+        self._run("pg_basebackup", "-D", self.data, "-d", f"host={self.primary.folder} user=postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync")
 
     def start(self):
         super().start()

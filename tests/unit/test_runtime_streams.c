@@ -578,20 +578,20 @@ static void a_stuck_stream_holds_up_no_other(void **state)
 {
     fixture *f = *state;
     f->broker = log_of(2, 0);
-    for (int i = 0; i < 3000; i++) put(f, 0, i, "stuck");
+    for (int i = 0; i < 1000; i++) put(f, 0, i, "stuck"); /* of a stream 640 may be delivered and not acked */
     for (int i = 0; i < 1000; i++) put(f, 1, 10000 + i, i % 2 ? "a" : "b");
     start(f, 0, LANES CALL);
     UNTIL(test_broker_unacked(f->broker, 1) == 0);
     assert_int_equal(atomic_load(&f->stuck), 1); /* the others wait behind it */
-    assert_int_equal(test_broker_unacked(f->broker, 0), 3000);
+    assert_int_equal(test_broker_unacked(f->broker, 0), 1000);
     put(f, 1, 20000, "c");
     UNTIL(test_broker_unacked(f->broker, 1) == 0);
     atomic_store(&f->go_on, true);
     UNTIL(test_broker_unacked(f->broker, 0) == 0);
     stop(&f->consumers[0]);
     assert_int_equal(f->consumers[0].rc, ONCE_OK);
-    assert_int_equal(f->consumers[0].summary.counts.done, 4001);
-    assert_int_equal(test_broker_count(f->broker).handed_out, 4001);
+    assert_int_equal(f->consumers[0].summary.counts.done, 2001);
+    assert_int_equal(test_broker_count(f->broker).handed_out, 2001);
     expect_no_harm(f);
 }
 
@@ -599,7 +599,7 @@ static void a_source_is_kept_awake_while_all_streams_are_stuck(void **state)
 {
     fixture *f = *state;
     f->broker = log_of(2, 3000);
-    for (int i = 0; i < 3000; i++) put(f, (unsigned)i % 2, i, "stuck");
+    for (int i = 0; i < 1500; i++) put(f, (unsigned)i % 2, i, "stuck");
     start(f, 0, LANES CALL);
     UNTIL(atomic_load(&f->stuck) == 1);
     const int64_t until_ms = now_ms() + 2 * 3000;
@@ -607,7 +607,7 @@ static void a_source_is_kept_awake_while_all_streams_are_stuck(void **state)
     assert_int_equal(test_broker_count(f->broker).lost, 0);
     assert_true(test_broker_is_assigned(f->broker, 0) && test_broker_is_assigned(f->broker, 1));
     atomic_store(&f->go_on, true);
-    UNTIL(test_broker_count(f->broker).acked == 3000);
+    UNTIL(test_broker_count(f->broker).acked == 1500);
     expect_no_harm(f);
 }
 

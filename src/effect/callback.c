@@ -1,5 +1,5 @@
-/* Callbacks: C functions of the program that links libonce, each in a thread of its own. A function that should stop
- * learns it from once_call_extend. */
+/* Callbacks: C functions of the program that links libonce, in threads. A function that should stop learns it from
+ * once_call_extend. */
 #include <assert.h>
 #include <stdlib.h>
 

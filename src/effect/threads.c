@@ -29,10 +29,11 @@ struct once_thread {
     uint32_t number;
     pthread_t id;
     once_reply reply; /* to the effect that it runs */
-    /* What it has taken; changed with the lock. It runs hand[next], and whoever raises `next` has that one. So others
-     * can take the rest while it runs one that takes long. */
+    /* What it has taken; changed with the lock. Whoever raises `next` has that one, so this thread runs the one before
+     * `next`, and those before that have ended. While it runs one that takes long, others can take the rest and bring
+     * back what has ended. */
     once_job *hand[HAND];
-    size_t n_hand;
+    size_t n_hand, n_back; /* n_back: so many were brought back */
     atomic_size_t next;
 
     /* With the lock. */
@@ -174,6 +175,7 @@ static void take_hand(once_threads *threads, struct once_thread *thread)
     threads->taken += n;
     if (!threads->ops->groups) atomic_store(&thread->hand[0]->running, true);
     thread->n_hand = n;
+    thread->n_back = 0;
     thread->next_then = SIZE_MAX;
     atomic_store(&thread->next, 0);
 }
@@ -220,17 +222,26 @@ static void run(once_threads *threads, struct once_thread *thread, once_job *j)
     once__reply_release(&thread->reply);
 }
 
-/* Runs what it has taken, up to where others have taken the rest. Returns those that it ran, and how many. */
-static size_t run_hand(once_threads *threads, struct once_thread *thread, once_job_queue *ran)
+/* Runs what it has taken, up to where others have taken the rest. Returns how many. */
+static size_t run_hand(once_threads *threads, struct once_thread *thread)
 {
     size_t n = 0;
     for (size_t i; (i = atomic_fetch_add(&thread->next, 1)) < thread->n_hand; n++) {
         once_job *j = thread->hand[i];
         run(threads, thread, j);
         if (threads->ops->groups) atomic_store(&j->running, false);
-        push(ran, j);
     }
     return n;
+}
+
+/* The first `n` of its effects have ended. @locks: lock */
+static void bring_back(once_threads *threads, struct once_thread *thread, size_t n)
+{
+    assert(n <= thread->n_hand);
+    for (; thread->n_back < n; thread->n_back++) {
+        push(&threads->done, thread->hand[thread->n_back]);
+        threads->n_done++;
+    }
 }
 
 /* One that took longer than those before counts at once, one that took less by and by. @locks: lock */
@@ -247,18 +258,16 @@ static void *thread_main(void *arg)
     const once_env *env = once_runner_options_of(threads->driver.runner)->env;
     pthread_mutex_lock(&threads->lock);
     while (wait_for_jobs(threads, thread)) {
-        once_job_queue ran = {0};
         pthread_mutex_unlock(&threads->lock);
         const int64_t began_ns = threads->ops->groups ? once_env_mono_ns(env) : 0;
-        const size_t n = run_hand(threads, thread, &ran);
+        const size_t n = run_hand(threads, thread);
         const int64_t took_ns = threads->ops->groups ? once_env_mono_ns(env) - began_ns : 0;
         pthread_mutex_lock(&threads->lock);
         if (threads->ops->groups) note_time(threads, took_ns, n);
+        else atomic_store(&thread->hand[0]->running, false);
+        if (thread->n_back < n) thread->failed = thread->hand[n - 1]->run_failure != ONCE_OK;
+        bring_back(threads, thread, n);
         thread->n_hand = 0;
-        for (const once_job *j = ran.first; j; j = j->next) thread->failed = j->run_failure != ONCE_OK;
-        for (once_job *j = ran.first; j && !threads->ops->groups; j = j->next) atomic_store(&j->running, false);
-        append(&threads->done, &ran);
-        threads->n_done += (uint32_t)n;
     }
     pthread_mutex_unlock(&threads->lock);
     return NULL;
@@ -380,16 +389,17 @@ static void threads_kill(once_effect_driver *base, once_item *item)
     if (waits) finish(threads, j);
 }
 
-/* The rest of what the thread has taken, if it runs the same effect as at the last look, is queued again, before all
- * others. Returns whether it has a rest. @locks: lock */
+/* If the thread runs the same effect as at the last look, what has ended before it is brought back, and the rest of what
+ * it has taken is queued again, before all others. Returns whether to look again. @locks: lock */
 static bool take_rest(once_threads *threads, struct once_thread *thread)
 {
     const size_t next = atomic_load(&thread->next);
-    if (next >= thread->n_hand) return false;
+    if (thread->n_hand < 2 || next > thread->n_hand) return false; /* it waits, or its last effects were looked at */
     const bool same = thread->next_then == next;
     thread->next_then = next;
     if (!same) return true;
-    const size_t from = atomic_exchange(&thread->next, HAND);
+    const size_t from = atomic_exchange(&thread->next, HAND + 1);
+    if (from > 0) bring_back(threads, thread, from > thread->n_hand ? thread->n_hand : from - 1);
     for (size_t i = thread->n_hand; i > from; i--) {
         push_first(&threads->queued, thread->hand[i - 1]);
         threads->n_queued++;

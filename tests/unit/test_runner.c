@@ -1187,6 +1187,25 @@ static void a_callback_that_is_killed_before_it_begins_is_put_back(void **state)
     assert_in_range(put_back, 1, 10);
 }
 
+/* It has ended, and the next one of the same thread takes long. */
+static void f60_an_outcome_does_not_wait_for_the_next_callback_of_its_thread(void **state)
+{
+    fixture *f = *state;
+    desk d = {0};
+    callback(f, &d);
+    for (int round = 0; round < 10; round++) {
+        once_item *back[MAX_ITEMS];
+        run_short_ones(f, &d);
+        atomic_store(&d.answers, 1); /* the first one returns at once, the others do not */
+        start_all(f);
+        size_t n = 0;
+        for (int i = 0; i < 5000 && n == 0; i++) n = once_runner_wait(f->runner, 1, back, MAX_ITEMS);
+        assert_int_equal(n, 1);
+        atomic_fetch_add(&d.answers, MAX_ITEMS - 1);
+        for (size_t i = n; i < MAX_ITEMS; i++) (void)ended(f);
+    }
+}
+
 static void a_killed_callback_learns_it_when_it_asks(void **state)
 {
     fixture *f = *state;
@@ -1281,6 +1300,7 @@ int main(void)
         TEST(an_outcome_does_not_wait_for_callbacks_that_take_long),
         TEST(callbacks_that_take_long_now_run_beside_each_other_as_well),
         TEST(a_callback_that_is_killed_before_it_begins_is_put_back),
+        TEST(f60_an_outcome_does_not_wait_for_the_next_callback_of_its_thread),
         TEST(a_killed_callback_learns_it_when_it_asks),
         TEST(a_late_callback_is_logged_once_and_goes_on),
     };

@@ -79,7 +79,8 @@ void once_flight_extended(once_flight *flight, once_item *item, int64_t claimed_
 /* Another worker has its claim: the effect must end now. */
 void once_flight_lose(once_flight *flight, once_item *item);
 /* Its effect ended. The item keeps its slot until its outcome is about to be settled (unreserve). So if the process is
- * killed, never more attempts of a handler are without a reported outcome than it has slots. */
+ * killed, never more attempts of a handler are without a reported outcome than it has slots; natural effects, of which
+ * nothing is reported, apart. */
 void once_flight_remove(once_flight *flight, once_item *item);
 
 /* The shortest lease in flight; ONCE_NEVER: nothing is in flight. */

@@ -92,7 +92,8 @@ struct once_item {
     bool joined; /* it is in the queues of its key and lane (core/key_queue.h) */
 
     /* Filled by the actions of a transaction. */
-    bool granted;  /* EXTEND: the claim is still ours. SETTLE: it was applied. BURY: the letter is new */
+    bool granted;  /* EXTEND: the claim is still ours. SETTLE: it was applied. BURY: the letter is new. ABSENT: it
+                    * has no entry */
     bool lapsed;   /* it was recorded that the outcome of the claim before this one is unknown */
     bool hung_up;  /* the database closed the connection while its effect ran alone */
     bool suspect;  /* the database rolled the transaction back at one of its statements */

@@ -9,7 +9,7 @@
  * Each executor has at most one action at a time. The runtime drives the machine with threads; the simulator drives the
  * same code in a world of its own.
  *
- * One batch is one transaction:
+ * One batch is one transaction, except for natural messages whose key has no entry (ABSENT), which need none:
  *
  *   begin; rounds of { claim, extend, run, settle, accept }; bury; commit; ack
  *

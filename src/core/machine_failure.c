@@ -54,9 +54,8 @@ bool once__machine_worth_another_try(once_machine *machine, int status, const on
     const bool passing = may_pass(status) && (!finite || few || now_ms - since_ms < machine->spec->patience_ms);
     const bool operator_acts = class == ONCE_CLASS_PAUSE && !finite;
     /* After a mere rollback the store works: effects in flight can be settled. Where the source has ended, only acks
-     * are left, and there is time for them. */
-    const bool rest = status == ONCE_E_ABORTED || machine->end.drained;
-    const bool may_drain = !machine->end.stopping || (rest && few);
+     * are left, and nobody waits for a stop. */
+    const bool may_drain = !machine->end.stopping || machine->end.drained || (status == ONCE_E_ABORTED && few);
     if (!may_drain || !(passing || operator_acts)) {
         once_error why = *error;
         if (may_drain && since_ms < now_ms) say_given_up(machine, status, error, &why);

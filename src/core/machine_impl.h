@@ -134,6 +134,7 @@ typedef struct machine_work {
     once_item **keeping; /* the items in flight whose leases the transaction extends */
     size_t keeping_n;
     int64_t asked_at_ms; /* when the transaction began */
+    unsigned unasked;    /* for so many more works the store is not asked which keys have no entry */
 } machine_work;
 
 /* How carefully effects run in the store's database, after they failed, or killed the process or the server. */

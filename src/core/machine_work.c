@@ -12,6 +12,7 @@
 
 #define LOOK_AHEAD 64 /* messages beyond the free slots that a work may have: duplicates need no slot */
 #define LOCKS_MAX 256 /* names that one transaction may lock; a server has room for a few thousand */
+#define UNASKED 16    /* works after one in which the store could not tell of any key that it has no entry */
 
 once_action *once__machine_emit(once_machine *machine, once_action_kind kind, size_t n)
 {
@@ -475,10 +476,14 @@ static bool needs_no_claim(const once_machine *machine, const once_item *item)
 }
 
 /* Whether the store is asked first which messages of the work have no entry: these need no transaction. */
-static bool asks_absent(const once_machine *machine)
+static bool asks_absent(once_machine *machine)
 {
-    return machine->o.tells_absent && machine->work.n && !machine->caution.look && !machine->end.stopping &&
-           once_gates_are_wide(&machine->gate.gates);
+    if (!machine->o.tells_absent || !machine->work.n || machine->caution.look || machine->end.stopping ||
+        !once_gates_are_wide(&machine->gate.gates))
+        return false;
+    if (machine->work.unasked == 0) return true;
+    machine->work.unasked--;
+    return false;
 }
 
 void once__machine_begin_work(once_machine *machine, int64_t now_ms)
@@ -564,17 +569,20 @@ void once__machine_next_round(once_machine *machine)
     machine->work.next = machine->work.round_n ? NEXT_CLAIM : NEXT_BURY;
 }
 
-/* One that stands behind another one with its key, which is not asked about, waits for that. Returns how many are left
- * in the list. */
-static size_t leave_followers(once_machine *machine)
+/* Of equal keys all are asked about, or none: one that is decided by a transaction must not pass one that has begun, and
+ * what becomes of the first decides about the others. Returns how many are left in the list. */
+static size_t leave_equals(once_machine *machine)
 {
     size_t n = 0;
     empty_marks(machine);
     for (size_t i = 0; i < machine->work.n; i++) {
         once_item *item = machine->work.items[i];
-        if (once_hash_is_zero(item->request.id)) continue;
-        if (!item->request.unclaimed) (void)mark_last(machine, item->request.id, item);
-        else if (!is_in_work(machine, item->request.id)) machine->work.list[n++] = item;
+        if (!item->request.unclaimed && !once_hash_is_zero(item->request.id))
+            (void)mark_last(machine, item->request.id, item);
+    }
+    for (size_t i = 0; i < machine->work.n; i++) {
+        once_item *item = machine->work.items[i];
+        if (item->request.unclaimed && !is_in_work(machine, item->request.id)) machine->work.list[n++] = item;
     }
     return n;
 }
@@ -593,7 +601,7 @@ once_action *once__machine_ask_absent(once_machine *machine, int64_t now_ms)
         item->request.unclaimed = needs_no_claim(machine, item);
         if (item->request.unclaimed) machine->work.list[n++] = item;
     }
-    if (n < machine->work.n) n = leave_followers(machine);
+    if (n < machine->work.n) n = leave_equals(machine);
     return n > 0 && 2 * n >= machine->work.n ? once__machine_emit(machine, ONCE_ACT_ABSENT, n) : NULL;
 }
 
@@ -618,17 +626,19 @@ static bool begin_unclaimed(once_machine *machine, once_item *item)
 void once__machine_told_absent(once_machine *machine)
 {
     size_t kept = 0, back = 0;
+    const size_t all = machine->work.n;
     once_gates_begin_pass(&machine->gate.gates);
-    for (size_t i = 0; i < machine->work.n; i++) {
+    for (size_t i = 0; i < all; i++) {
         once_item *item = machine->work.items[i];
-        if (i + EXPECTED < machine->work.n)
-            once_key_queue_expect(&machine->key_queue, machine->work.items[i + EXPECTED]);
+        if (i + EXPECTED < all) once_key_queue_expect(&machine->key_queue, machine->work.items[i + EXPECTED]);
         if (!item->granted) machine->work.items[kept++] = item;
         else if (!begin_unclaimed(machine, item)) machine->work.list[back++] = item;
     }
     machine->work.n = kept;
+    if (kept == all) machine->work.unasked = UNASKED; /* as when the store has entries of another handler */
     while (back) once__machine_requeue(machine, machine->work.list[--back]); /* in their order */
     once_gates_end_pass(&machine->gate.gates);
+    once__machine_drop_unwanted(machine);
     machine->work.next = once__machine_has_work(machine) ? NEXT_BEGIN : NEXT_CHOOSE;
 }
 

@@ -279,28 +279,7 @@ static void counters_are_part_of_the_commit(void **state)
     assert_int_equal(repeats_of(f), 2);
 }
 
-/* --- what is said --- */
-
-static FILE *log_file;
-
-static void open_log(void)
-{
-    log_file = tmpfile();
-    assert_non_null(log_file);
-    assert_true(once_log_open_fd(fileno(log_file), ONCE_LOG_LOGFMT, ONCE_LOG_INFO));
-}
-
-/* How many lines have these words. */
-static unsigned close_log(const char *words)
-{
-    char line[4096];
-    unsigned n = 0;
-    once_log_close();
-    rewind(log_file);
-    while (fgets(line, sizeof line, log_file)) n += strstr(line, words) != NULL;
-    fclose(log_file);
-    return n;
-}
+/* --- a store that is watched --- */
 
 static once_store_ops watched;
 static const once_store_ops *inner;
@@ -329,6 +308,62 @@ static void watch(fixture *f)
     f->store->ops = &watched;
     commit_status = ONCE_OK;
     rollbacks = 0;
+}
+
+/* --- which keys have no entry --- */
+
+static void f31_only_keys_without_an_entry_are_absent(void **state)
+{
+    fixture *f = *state;
+    int64_t newest_ms;
+    once_error err;
+    claimed(f, 1);
+    assert_int_equal(act(f, ONCE_ACT_COMMIT, 0), ONCE_OK);
+    for (size_t i = 0; i < ITEMS; i++) f->items[i].request.unclaimed = f->items[i].request.natural = true;
+    f->items[1].request.sent_ms = 1234567;
+    assert_int_equal(act(f, ONCE_ACT_ABSENT, ITEMS), ONCE_OK);
+    assert_false(f->items[0].granted);
+    assert_true(f->items[1].granted && f->items[2].granted);
+    assert_false(f->x.in_tx || f->action.tx_open);
+    assert_int_equal(once_newest_read(f->store, ONCE_BYTES("c"), &newest_ms, &err), ONCE_OK);
+    assert_int_equal(newest_ms, 1234567); /* a wrong clock is noticed by it */
+}
+
+static void a_question_that_fails_leaves_no_transaction(void **state)
+{
+    fixture *f = *state;
+    watch(f);
+    for (size_t i = 0; i < ITEMS; i++) f->items[i].request.unclaimed = f->items[i].request.natural = true;
+    assert_true(once_failpoints_arm("claim_after:error", NULL, 0));
+    assert_int_equal(act(f, ONCE_ACT_ABSENT, ITEMS), ONCE_E_UNAVAILABLE);
+    assert_int_equal(rollbacks, 1);
+    assert_false(f->x.in_tx || f->action.tx_open);
+    assert_true(once_failpoints_arm("", NULL, 0));
+    assert_int_equal(act(f, ONCE_ACT_ABSENT, ITEMS), ONCE_OK);
+    f->store->ops = inner;
+}
+
+/* --- what is said --- */
+
+static FILE *log_file;
+
+static void open_log(void)
+{
+    log_file = tmpfile();
+    assert_non_null(log_file);
+    assert_true(once_log_open_fd(fileno(log_file), ONCE_LOG_LOGFMT, ONCE_LOG_INFO));
+}
+
+/* How many lines have these words. */
+static unsigned close_log(const char *words)
+{
+    char line[4096];
+    unsigned n = 0;
+    once_log_close();
+    rewind(log_file);
+    while (fgets(line, sizeof line, log_file)) n += strstr(line, words) != NULL;
+    fclose(log_file);
+    return n;
 }
 
 static void settle_as_failed(fixture *f)
@@ -547,6 +582,8 @@ int main(void)
         TEST(a_conflict_is_buried_with_what_differs),
         TEST(what_is_taken_fills_the_batch),
         TEST(counters_are_part_of_the_commit),
+        TEST(f31_only_keys_without_an_entry_are_absent),
+        TEST(a_question_that_fails_leaves_no_transaction),
         TEST(what_was_rolled_back_is_not_said),
         TEST(what_was_committed_is_said_once),
         TEST(what_was_perhaps_committed_is_said_in_the_end),

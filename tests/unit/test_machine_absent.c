@@ -124,6 +124,30 @@ static void f25_nobody_passes_an_equal_one_that_is_not_asked_about(void **state)
     }
 }
 
+/* The second one cannot run. If it were decided while the first is under way, the first would be a duplicate of it. */
+static void f25_nobody_is_decided_while_an_equal_one_is_under_way(void **state)
+{
+    ((fixture *)*state)->slots = 4;
+    fixture *f = open_natural(state, 0);
+    once_action *action = asks_source(f, ONCE_ACT_FETCH);
+    once_item *first = fill(f, action->batch, 7, 0), *second = fill(f, action->batch, 7, 0);
+    once_item *other = fill(f, action->batch, 8, 0), *more = fill(f, action->batch, 9, 0);
+    second->input = NULL;
+    action->batch->taken_in = true;
+    answer(f, action, ONCE_OK);
+    action = asks_store(f, ONCE_ACT_ABSENT);
+    assert_int_equal(action->n, 2);
+    assert_ptr_equal(action->items[0], other);
+    assert_ptr_equal(action->items[1], more);
+    for (int k = 0; k < 2; k++) action->items[k]->granted = true;
+    answer(f, action, ONCE_OK);
+    assert_int_equal(first->place, ONCE_AT_WORK);
+    store_does(f, ONCE_ACT_BEGIN);
+    action = asks_store(f, ONCE_ACT_CLAIM);
+    assert_int_equal(action->n, 1);
+    assert_ptr_equal(action->items[0], first);
+}
+
 /* Which of the work are asked about. */
 static void who_may_have_an_entry_is_not_asked_about(void **state)
 {
@@ -222,6 +246,70 @@ static void f29_what_was_revoked_meanwhile_does_not_begin(void **state)
     releases(f, 0);
 }
 
+/* Nothing is left for a transaction but the lease. */
+static void f15_leases_are_extended_beside_messages_that_need_no_transaction(void **state)
+{
+    ((fixture *)*state)->slots = 4;
+    fixture *f = open_natural(state, 0);
+    once_item *items[2];
+    fetch(f, 1, 0, items);
+    items[0]->request.natural = false;
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, 1);
+    f->now_ms += LEASE_MS / 2;
+    fetch(f, 1, 0, items + 1);
+    tells_absent(f, 1, NULL);
+    once_action *action = asks_store(f, ONCE_ACT_BEGIN);
+    assert_int_equal(action->n_extend, 1);
+    assert_ptr_equal(action->items[0], items[0]);
+}
+
+/* It costs a transaction, and the store may have entries of another handler for a long time. */
+static void a_store_that_cannot_tell_is_asked_now_and_then(void **state)
+{
+    fixture *f = open_natural(state, 0);
+    unsigned asked = 0;
+    for (int i = 0; i < 35; i++) {
+        once_item *item;
+        fetch(f, 1, 0, &item);
+        once_action *action = once_machine_store_action(f->machine, f->now_ms);
+        assert_non_null(action);
+        if (action->kind == ONCE_ACT_ABSENT) {
+            asked++;
+            item->granted = false;
+            answer(f, action, ONCE_OK);
+            action = asks_store(f, ONCE_ACT_BEGIN);
+        }
+        assert_int_equal(action->kind, ONCE_ACT_BEGIN);
+        answer(f, action, ONCE_OK);
+        claims(f, 1);
+        store_does(f, ONCE_ACT_COMMIT);
+        starts(f, 1);
+        finishes(f, item, ONCE_DONE);
+        store_does(f, ONCE_ACT_BEGIN);
+        settles(f, 1, ONCE_DONE);
+        store_does(f, ONCE_ACT_COMMIT);
+        acks(f, (uint64_t)i + 1);
+    }
+    assert_in_range(asked, 2, 6);
+}
+
+/* It has an entry, so it would be claimed. */
+static void f29_what_was_revoked_meanwhile_is_not_claimed(void **state)
+{
+    fixture *f = open_natural(state, 1);
+    fetch(f, 2, 0, NULL);
+    once_action *action = asks_store(f, ONCE_ACT_ABSENT);
+    hears(f, ONCE_STREAM_REVOKED, 0);
+    action->items[0]->granted = true;
+    answer(f, action, ONCE_OK);
+    assert_places(f, 0, 0, 0, 0, 0);
+    asks_nothing(f);
+    releases(f, 0);
+}
+
 /* A message that killed the last run would not be counted. */
 static void f80_after_an_unclean_end_it_is_claimed(void **state)
 {
@@ -240,6 +328,7 @@ int main(void)
         TEST(who_finds_no_slot_goes_back_in_order),
         TEST(f25_one_of_equal_keys_begins),
         TEST(f25_nobody_passes_an_equal_one_that_is_not_asked_about),
+        TEST(f25_nobody_is_decided_while_an_equal_one_is_under_way),
         TEST(who_may_have_an_entry_is_not_asked_about),
         TEST(f80_while_a_message_is_suspected_there_is_a_transaction),
         TEST(without_an_answer_there_is_a_transaction),
@@ -247,6 +336,9 @@ int main(void)
         TEST(it_is_not_asked_for_a_few),
         TEST(a_stop_before_it_begins_leaves_nothing),
         TEST(f29_what_was_revoked_meanwhile_does_not_begin),
+        TEST(f15_leases_are_extended_beside_messages_that_need_no_transaction),
+        TEST(a_store_that_cannot_tell_is_asked_now_and_then),
+        TEST(f29_what_was_revoked_meanwhile_is_not_claimed),
         TEST(f80_after_an_unclean_end_it_is_claimed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

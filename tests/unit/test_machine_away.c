@@ -196,13 +196,16 @@ static void f08_the_last_ack_of_a_finite_source_is_tried_again(void **state)
     assert_int_equal(f->acked, 5 * SLOTS);
 }
 
-static void acks_that_always_fail_end_it_with_an_error(void **state)
+static void acks_that_always_fail_end_it_with_an_error_when_its_patience_is_over(void **state)
 {
     fixture *f = *state;
     settle_all_without_acks(f);
+    f->spec.patience_ms = 60000;
     f->ack_fails = UINT_MAX;
-    work(f, 2000);
+    const int64_t before_ms = f->now_ms;
+    for (int i = 0; i < 20000 && !once_machine_ended(f->machine); i++) work(f, 1);
     assert_true(once_machine_ended(f->machine));
+    assert_in_range(f->now_ms - before_ms, 60000, 80000);
     assert_int_equal(once_machine_status(f->machine, NULL), ONCE_E_UNAVAILABLE);
     assert_int_equal(f->acked, 0);
 }
@@ -232,7 +235,7 @@ int main(void)
         TEST(f95_an_outage_without_end_ends_a_finite_run_after_the_time_of_its_retries),
         TEST(effects_that_can_be_started_again_in_time_end_it_well),
         TEST(f08_the_last_ack_of_a_finite_source_is_tried_again),
-        TEST(acks_that_always_fail_end_it_with_an_error),
+        TEST(acks_that_always_fail_end_it_with_an_error_when_its_patience_is_over),
         TEST(whoever_wants_a_stop_does_not_wait_for_acks_that_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

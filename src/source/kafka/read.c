@@ -214,38 +214,41 @@ static void expect_item(const rd_kafka_message_t *m, const once_item *item)
     once_item_expect(item);
 }
 
-static bool make_items(kafka_source *k, size_t n, once_batch *batch)
+/* Returns how many were made; fewer than `n`: memory is out. Their messages are destroyed one by one, while they are
+ * still in the nearest cache. */
+static size_t make_items(kafka_source *k, size_t n, once_batch *batch)
 {
     once_bytes place = {0};
     assert(n > 0 && n <= k->messages_max);
     /* Each is zeroed just before it is filled: a batch of them does not fit into the nearest cache. */
     batch->items = once_arena_alloc(&batch->arena, n * sizeof *batch->items);
-    if (!batch->items) return false;
+    if (!batch->items) return 0;
     for (size_t i = 0; i < n; i++) {
         once_item *item = &batch->items[i];
         if (i == 0 || k->streams[i] != k->streams[i - 1]) {
             const char *text = k->partitions[k->streams[i]]->place;
-            if (!once_arena_copy(&batch->arena, (once_bytes){text, strlen(text)}, &place)) return false;
+            if (!once_arena_copy(&batch->arena, (once_bytes){text, strlen(text)}, &place)) return i;
         }
         if (i + EXPECTED < n) expect_item(k->messages[i + EXPECTED], item + EXPECTED);
-        if (!make_item(k, k->messages[i], k->streams[i], batch, item)) return false;
+        if (!make_item(k, k->messages[i], k->streams[i], batch, item)) return i;
         item->message.at.place = place;
+        rd_kafka_message_destroy(k->messages[i]);
     }
-    batch->n = n;
-    return true;
+    return n;
 }
 
-/* Messages that cannot be given are read again. */
-static void put_back(kafka_source *k, size_t n)
+/* Messages that cannot be given are read again, and so are those of which `made` items were made. */
+static void put_back(kafka_source *k, const once_batch *batch, size_t made, size_t n)
 {
     for (size_t i = n; i > 0; i--) {
         kafka_partition *p = k->partitions[k->streams[i - 1]];
         once__kafka_stop_partition(k, p);
         pthread_mutex_lock(&k->lock);
-        p->next = k->messages[i - 1]->offset;
+        p->next = i > made ? k->messages[i - 1]->offset : (int64_t)batch->items[i - 1].delivery;
         p->sought = true;
         if (p->state == KAFKA_READING) p->state = KAFKA_ASSIGNED;
         pthread_mutex_unlock(&k->lock);
+        if (i > made) rd_kafka_message_destroy(k->messages[i - 1]);
     }
 }
 
@@ -263,10 +266,9 @@ int once__kafka_read(kafka_source *k, once_fetch *fetch, once_error *err)
         if (left_ms <= 0 || !wait_for_more(k, left_ms)) break;
         n = take_all(k, fetch, n);
     }
-    const bool made = n == 0 || make_items(k, n, fetch->batch);
-    if (!made) put_back(k, n);
-    for (size_t i = 0; i < n; i++) rd_kafka_message_destroy(k->messages[i]);
-    if (made) return ONCE_OK;
-    fetch->batch->n = 0;
+    const size_t made = n ? make_items(k, n, fetch->batch) : 0;
+    fetch->batch->n = made == n ? n : 0;
+    if (made == n) return ONCE_OK;
+    put_back(k, fetch->batch, made, n);
     return once_no_memory(err, "for a batch");
 }

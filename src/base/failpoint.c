@@ -5,10 +5,13 @@
 #include <assert.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/log.h"
 
 #include "base/banned.h"
 
@@ -23,7 +26,9 @@ static const char *const action_names[ACTIONS] = {
 
 typedef struct rule {
     action action;
-    unsigned long at; /* which time the point is reached, counted from 1 */
+    unsigned long at;      /* which time the point is reached, counted from 1; 0: by chance */
+    unsigned long percent; /* the chance */
+    unsigned long seed;
 } rule;
 
 bool once_failpoints_armed;
@@ -72,7 +77,7 @@ static bool is(word piece, const char *name)
     return strlen(name) == piece.len && memcmp(name, piece.text, piece.len) == 0;
 }
 
-static bool parse_count(word piece, unsigned long *count)
+static bool parse_number(word piece, unsigned long *ret_number)
 {
     unsigned long number = 0;
     if (piece.len == 0 || piece.len > 9) return false;
@@ -80,8 +85,19 @@ static bool parse_count(word piece, unsigned long *count)
         if (piece.text[i] < '0' || piece.text[i] > '9') return false;
         number = number * 10 + (unsigned long)(piece.text[i] - '0');
     }
-    *count = number;
-    return number > 0;
+    *ret_number = number;
+    return true;
+}
+
+/* N, P% or P%SEED. */
+static bool parse_when(word piece, rule *into)
+{
+    const char *at = piece.text, *end = piece.text + piece.len;
+    if (!memchr(piece.text, '%', piece.len)) return parse_number(piece, &into->at) && into->at > 0;
+    word percent = cut(&at, end, '%'), seed = {at, (size_t)(end - at)};
+    into->at = 0;
+    return parse_number(percent, &into->percent) && into->percent > 0 && into->percent <= 100 &&
+           (seed.len == 0 || parse_number(seed, &into->seed));
 }
 
 static bool refuse(char *why, unsigned long why_len, const char *what, word piece)
@@ -106,12 +122,13 @@ static bool parse_rule(word entry, rule into[ONCE_FAILPOINTS], char *why, unsign
     while (found < ACTIONS && !is(verb, action_names[found])) found++;
     if (found == ACTIONS) return refuse(why, why_len, "expected kill, abort, stop, exit or error, not", verb);
 
-    unsigned long count = 1;
-    bool has_count = verb.text + verb.len < end; /* a ':' follows the action */
-    word number = {at, (size_t)(end - at)};
-    if (has_count && !parse_count(number, &count)) return refuse(why, why_len, "expected a count from 1, not", number);
+    rule parsed = {.action = (action)found, .at = 1};
+    bool says_when = verb.text + verb.len < end; /* a ':' follows the action */
+    word when = {at, (size_t)(end - at)};
+    if (says_when && !parse_when(when, &parsed))
+        return refuse(why, why_len, "expected a count from 1 or a share such as 30%, not", when);
 
-    into[point] = (rule){(action)found, count};
+    into[point] = parsed;
     return true;
 }
 
@@ -138,12 +155,28 @@ bool once_failpoints_arm(const char *spec, char *why, unsigned long why_len)
     return true;
 }
 
+/* The same for the same seed, point and time, whichever thread asks. */
+static bool by_chance(const rule *given, once_failpoint point, unsigned long times)
+{
+    uint64_t mixed = (given->seed * ONCE_FAILPOINTS + (unsigned)point + 1) * UINT64_C(0x9e3779b97f4a7c15) + times;
+    for (int round = 0; round < 2; round++) {
+        mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
+    }
+    return (mixed >> 32) % 100 < given->percent;
+}
+
 bool once_failpoint_hit(once_failpoint point)
 {
     assert((unsigned)point < ONCE_FAILPOINTS);
-    unsigned long times = atomic_fetch_add(&reached[point], 1) + 1;
-    if (rules[point].action == ACTION_NONE || times != rules[point].at) return false;
-    switch (rules[point].action) {
+    const unsigned long times = atomic_fetch_add(&reached[point], 1) + 1;
+    const rule *given = &rules[point];
+    if (given->action == ACTION_NONE) return false;
+    const bool happens = given->at ? times == given->at : by_chance(given, point, times);
+    once_log(ONCE_LOG_DEBUG, "failpoint", "%s, time %lu: %s", once_failpoint_name(point), times,
+             happens ? action_names[given->action] : "nothing");
+    if (!happens) return false;
+    switch (given->action) {
     case ACTION_KILL:
         kill(getpid(), SIGKILL);
         for (;;) pause(); /* the signal may take a moment; nothing after this point may run */

@@ -1,7 +1,10 @@
 /* Failpoints mark every step between receive and ack, so that a test can stop the process exactly there.
  *
  *   ONCE_FAILPOINT=NAME:ACTION[:N][,NAME:ACTION...]     the Nth time (default 1) that NAME is reached, do ACTION once
+ *   ONCE_FAILPOINT=NAME:ACTION:P%[SEED][,...]           each time, by a chance of P percent; one seed gives one sequence
  *   actions: kill (SIGKILL to ourselves), abort, stop (SIGSTOP), exit, error (the caller sees a failure)
+ *
+ * At the log level `debug` there is a line each time that a point with a rule is reached, so that a test can count.
  *
  * `once version --json` lists the names. The crash matrix must reach every one of them. A new failpoint is one line of
  * the table below.

@@ -66,6 +66,38 @@ static void error_happens_once_and_at_the_nth_time(void **state)
     arm(NULL);
 }
 
+/* Which of the next 1000 times fail. */
+static int count_failures(const char *spec, bool failed[1000])
+{
+    int n = 0;
+    arm(spec);
+    for (int i = 0; i < 1000; i++) n += failed[i] = ONCE_FAIL_AT(claim_after);
+    arm(NULL);
+    return n;
+}
+
+static void by_chance_as_often_as_said_and_in_one_way_for_a_seed(void **state)
+{
+    (void)state;
+    bool first[1000], again[1000], other[1000];
+    assert_in_range(count_failures("claim_after:error:30%", first), 240, 360);
+    assert_in_range(count_failures("claim_after:error:30%", again), 240, 360);
+    assert_memory_equal(first, again, sizeof first);
+    assert_in_range(count_failures("claim_after:error:30%7", other), 240, 360);
+    assert_memory_not_equal(first, other, sizeof first);
+    assert_in_range(count_failures("claim_after:error:1%", other), 1, 30);
+    assert_int_equal(count_failures("claim_after:error:100%", other), 1000);
+
+    /* Two points fail at different times; a failure does not foretell the next one. */
+    int both = 0, in_a_row = 0;
+    arm("claim_after:error:30%,claim_before:error:30%");
+    for (int i = 0; i < 1000; i++) both += ONCE_FAIL_AT(claim_after) & ONCE_FAIL_AT(claim_before);
+    for (int i = 1; i < 1000; i++) in_a_row += first[i - 1] && first[i];
+    assert_in_range(both, 60, 120);
+    assert_in_range(in_a_row, 60, 120);
+    arm(NULL);
+}
+
 static void what_cannot_be_understood_is_named_and_changes_nothing(void **state)
 {
     (void)state;
@@ -74,10 +106,15 @@ static void what_cannot_be_understood_is_named_and_changes_nothing(void **state)
     refuses("ack_before", "not ''");
     refuses("ack_before:", "not ''");
     refuses("ack_before:explode", "not 'explode'");
-    refuses("ack_before:kill:", "count from 1, not ''");
-    refuses("ack_before:kill:0", "count from 1, not '0'");
+    refuses("ack_before:kill:", "count from 1 or a share such as 30%, not ''");
+    refuses("ack_before:kill:0", "count from 1 or a share such as 30%, not '0'");
     refuses("ack_before:kill:-1", "not '-1'");
     refuses("ack_before:kill:2x", "not '2x'");
+    refuses("ack_before:kill:%", "or a share such as 30%, not '%'");
+    refuses("ack_before:kill:0%", "not '0%'");
+    refuses("ack_before:kill:101%", "not '101%'");
+    refuses("ack_before:kill:30%x", "not '30%x'");
+    refuses("ack_before:kill:30%1%", "not '30%1%'");
     refuses("ack_before:kill:99999999999999999999", "count from 1");
     refuses("ack_before:kill:1:2", "not '1:2'");
     refuses("ack_before:error,ack_before:kill:2", "only one rule per point");
@@ -147,6 +184,7 @@ int main(void)
         cmocka_unit_test(names_are_unique_and_listed),
         cmocka_unit_test(unarmed_points_do_nothing),
         cmocka_unit_test(error_happens_once_and_at_the_nth_time),
+        cmocka_unit_test(by_chance_as_often_as_said_and_in_one_way_for_a_seed),
         cmocka_unit_test(what_cannot_be_understood_is_named_and_changes_nothing),
         cmocka_unit_test(actions_end_the_process_as_they_say),
     };

@@ -4,19 +4,23 @@
     lookup   no key is honoured              exactly one, as the gateway acts or gives up within `after`
     neither  no key, no lookup               real repeats <= reported repeats, and no payment is lost
 
-And the chaos test: the store fails 30 % of the time and the gateway 20 %, one message is delivered a hundred times, one charge."""
+And the chaos test: the store fails 30 % of the time and the gateway 20 %, each message is delivered a hundred times: one charge."""
 
 import random
+import re
 import select
 import signal
+import threading
 import time
 
 import pytest
 
 import pq
 from anystore import behind, server_of, store  # noqa: F401
+from crashes import at_once
 from fleet import SOAK_S, rounds
 from gateway import Gateway
+from harness import stopped, until
 from httppipeline import Paying, lookup
 from tcpproxy import Proxy
 
@@ -96,69 +100,104 @@ def test_f04_f05_f69_a_storm(tmp_path, store, way):
 
 # ---- chaos ----
 
-WRITES = 100  # a commit with less in front of it only reads
+MESSAGES, ROUNDS, RUNS = 20, 20, 5  # each of the messages is delivered a hundred times
 
 
-class Chaos(Proxy):
-    """A store on a network: of its commits that write something 15 % do not arrive, and the replies to 15 % do not come back; never two in a
-    row, as `once` waits longer for a store each time."""
+class FailingFile:
+    """A store in the process: each step of a transaction may fail, before or after it has done something, so that about 30 % of them do."""
 
-    mark, rng, chance, spared = b"", None, None, False
+    STEPS = ("claim_before", "claim_after", "settle_before", "settle_after", "take_before", "take_after", "commit_before", "commit_after")
+    PERCENT = 4  # eight or so steps are a transaction
+
+    def __init__(self, url):
+        self.url, self.operations, self.failures = url, 0, 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def run(self, p, seed):
+        ended = p.try_run("--log-level", "debug", failpoint=",".join(f"{step}:error:{self.PERCENT}%{seed}" for step in self.STEPS))
+        failures = len(re.findall(r'event=failpoint msg="[a-z_]+, time \d+: error"', ended.err))
+        self.failures += failures
+        self.operations += failures + len(re.findall(r'event=failpoint msg="commit_after, time \d+: nothing"', ended.err))
+        return ended
+
+
+class FailingNetwork(Proxy):
+    """A store behind a network: of each ten operations one or two do not arrive, and the replies to two or one do not come back. From the first
+    message until everything is settled: a store is opened and closed in many steps, and none of them knows a message."""
+
+    def __init__(self, url):
+        super().__init__(server_of(url))
+        self.url = behind(self, url)
+        self.marks = (b"\nMGET\r", b"EVALSHA") if url.startswith("redis") else (b"\0COMMIT\0",)
+        self.rng, self.fates, self.mine, self.on, self.operations, self.failures = random.Random(1), [], threading.local(), False, 0, 0
+
+    def run(self, p, _):
+        with p.start(failpoint="fetch_after:stop,close_before:stop") as running:
+            for fails in (True, False):
+                until(lambda: running.process.poll() is not None or stopped(running), what="it stands still, or has ended")
+                self.on = fails
+                running.send(signal.SIGCONT)
+            return running.end()
+
+    def _draw(self):
+        """What happens to the next operation."""
+        with self._lock:
+            if not self.fates:
+                self.fates = ["cut_at", "lose_reply_to", self.rng.choice(["cut_at", "lose_reply_to"]), *[None] * 7]
+                self.rng.shuffle(self.fates)
+            self.operations += 1
+            self.failures += self.fates[-1] is not None
+            return self.fates.pop()
 
     def _pass_on(self, pair, before):
-        self.cut_at = self.lose_reply_to = self.mark
-        self.chance = None
+        self.mine.asked = 0
+        self.cut_at = self.lose_reply_to = max(self.marks, key=len)
         return super()._pass_on(pair, before)
 
     def _meets(self, mark, data):
         """Asked for `cut_at` first, then for `lose_reply_to`."""
-        if not mark or mark not in data or len(data) < WRITES:
+        if not mark or not self.on or not any(each in data for each in self.marks):
             return False
-        first, self.chance = self.chance is None, self.rng.random() if self.chance is None else self.chance
-        hit = not self.spared and (self.chance < 0.15 if first else self.chance < 0.3)
-        self.spared = hit or (self.spared and first)
-        return hit
+        self.mine.asked += 1
+        if self.mine.asked == 1:
+            self.mine.fate = self._draw()
+        return self.mine.fate == ("cut_at" if self.mine.asked == 1 else "lose_reply_to")
 
     def _await_reply(self, server):
         """Silence: so it is done, whatever the reply was."""
-        while select.select([server], [], [], 0.05)[0] and server.recv(1 << 16):
+        while select.select([server], [], [], 0.02)[0] and server.recv(1 << 16):
             pass
 
 
-STEPS = ("claim_before", "claim_after", "settle_before", "settle_after", "commit_before", "commit_after", "take_before", "take_after")
+def test_chaos_a_hundred_deliveries_are_one_charge(tmp_path, store):
+    """Each run reads each message twenty times. Whatever a run could not finish is the next one's."""
+    failing_store = FailingFile if store.startswith("sqlite") else FailingNetwork
 
-
-def failing(rng):
-    """Of the steps of a store in this process 30 % fail, each once."""
-    return ",".join(f"{step}:error:{rng.randrange(1, 3)}" for step in STEPS if rng.random() < 0.3) or None
-
-
-@pytest.fixture
-def chaotic(store):
-    """The URL of a store that fails, and what gives the failpoints of the next run."""
-    rng = random.Random(1)
-    if store.startswith("sqlite"):
-        yield store, lambda: failing(rng)
-        return
-    with Chaos(server_of(store)) as proxy:
-        proxy.mark, proxy.rng = b"EVALSHA" if store.startswith("redis") else b"COMMIT\0", rng
-        yield behind(proxy, store), lambda: None
-        assert proxy.lost
-
-
-@pytest.mark.parametrize("way", ["keys", "lookup"])
-def test_chaos_a_hundred_deliveries_are_one_charge(tmp_path, chaotic, way):
-    """Ten runs, each of which reads the message ten times. A run may end because of its store; the next one goes on."""
-    store, failpoints = chaotic
-    with Gateway(tmp_path) as gateway:
+    def one(way):
         account = gateway.account(honour=way == "keys", gives_up_s=0.2)
-        account.fault(share=0.1, status=500)
-        account.fault(share=0.1, cut=0)
+        account.fault(one_in=10, status=500)
+        account.fault(one_in=9, cut=0)  # of those that are left: every fifth in all
         asks = {"lookup": lookup(account, "/charges/${key}", after="400ms")} if way == "lookup" else {}
-        p = Paying(tmp_path / "p", account, store=store, unknown="hold" if asks else "retry", attempts=1000, more="batch: {max: 2}\n", **asks)
-        p.write(*[{"id": "k0", "amount": 100}] * 10)
-        ends = [p.try_run(failpoint=failpoints()) for _ in range(10)]
-    assert account.per_reference() == {"k0": 1}, [ended.out + ended.err for ended in ends]
-    assert all(ended.status in (0, 3) for ended in ends), ends
-    assert sum(ended.status == 0 for ended in ends) >= 3, ends
-    p.one_request_per_attempt()
+        with failing_store(store) as failing:
+            p = Paying(tmp_path / way, account, n=MESSAGES, store=failing.url, consumer=way, lease="2s", unknown="hold" if asks else "retry", attempts=1000,
+                       more=f"batch: {{max: {MESSAGES * 10}}}\n", **asks)
+            p.write(*[{"id": f"k{i}", "amount": i} for i in range(MESSAGES)] * ROUNDS)
+            ends = [failing.run(p, number) for number in range(RUNS)]
+        requests = account.requests()
+        failed = [each for each in requests if each["fault"]]
+        # What was to be tried has happened.
+        assert [(ended.status, ended.json["received"]) for ended in ends] == [(0, MESSAGES * ROUNDS)] * RUNS, ends
+        assert failing.failures >= 15 and 0.2 < failing.failures / failing.operations < 0.4, (failing.failures, failing.operations)
+        assert len(failed) >= 4 and abs(len(failed) - len(requests) / 5) <= 2, (len(failed), len(requests))
+        # And this is what is promised.
+        assert account.per_reference() == dict.fromkeys(p.keys(), 1), ends
+        assert sum(ended.json["done"] for ended in ends) == MESSAGES, ends
+        p.one_request_per_attempt()
+
+    with Gateway(tmp_path) as gateway:
+        at_once(one, ["keys", "lookup"])

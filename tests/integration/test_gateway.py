@@ -56,6 +56,19 @@ def test_it_fails_before_and_after_charging(gateway):
     assert client.ask()[0] == 201 and account.per_reference() == {"r": 1}
 
 
+def test_one_of_so_many_fails(gateway):
+    """As often as that, and not at the same place each time."""
+    account = gateway.account()
+    account.fault(one_in=5, status=503)
+    client = Client(account)
+    statuses = [client.ask(key=f"k{n}")[0] for n in range(50)]
+    places = [statuses[at:at + 5].index(503) for at in range(0, 50, 5)]
+    assert statuses.count(503) == 10 and len(set(places)) > 1
+    seen = account.requests()
+    assert [each["fault"] for each in seen] == [1 if status == 503 else None for status in statuses]
+    assert all(each["at"] <= each["over"] for each in seen)
+
+
 def test_it_stalls_and_charges_later(gateway):
     account = gateway.account()
     account.fault(times=1, before_s=0.3)

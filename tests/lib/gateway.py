@@ -15,6 +15,7 @@ gets the same answer, and 422 when its body is another one.
     method, path, key        of these; `path` is a part of it
     times, skip              the next `times` (None: all) that fit, after `skip` of them
     share                    0..1: by chance, with the account's seed
+    one_in=n                 one of each n that fit; the seed says which
     reused=True              only those that are not the first of their connection
 What happens:
     charge=True|False        whether money moves (True unless `status` is given)
@@ -93,8 +94,8 @@ class Account:
         return collections.Counter(charge["reference"] for charge in self.charges())
 
     def requests(self, method=None):
-        """Each request that was read: n, method, path, key, attempt, headers, body, connection, place (on it), version,
-        and, when it came to that, `charged` and `status`."""
+        """Each request that was read: n, at (monotonic), fault (its number, or None), method, path, key, attempt, headers, body, connection,
+        place (on it), version, `charged`, and, when it came to that, `status` and `over`: when it was about to be answered."""
         found = {}
         for line in read_lines(os.path.join(self.folder, "requests")):
             found.setdefault((line["run"], line["n"]), {}).update(line)

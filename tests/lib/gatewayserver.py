@@ -105,10 +105,11 @@ class Account:
             self.read_control()
             request.until = time.monotonic() + (self.control["gives_up_s"] or float("inf"))
             self.count += 1
-            self.seen.write({"run": self.run, "n": self.count, "method": request.method, "path": request.path, "key": request.key,
-                             "attempt": int(request.headers.get("once-attempt") or 0), "headers": request.headers,
+            fault = self.pick(request)
+            self.seen.write({"run": self.run, "n": self.count, "at": time.monotonic(), "fault": fault.get("id"), "method": request.method,
+                             "path": request.path, "key": request.key, "attempt": int(request.headers.get("once-attempt") or 0), "headers": request.headers,
                              "body": request.body.decode("latin-1")[:10000], "connection": request.connection, "place": request.place, "version": request.version, "charged": False})
-            return self.count, self.pick(request)
+            return self.count, fault
 
     def pick(self, request):
         for fault in self.control["faults"]:
@@ -117,13 +118,20 @@ class Account:
             if not fits:
                 continue
             used = self.used[fault["id"]] = self.used.get(fault["id"], 0) + 1
+            if "one_in" in fault and not self.is_turn(fault, used):
+                continue
             if used > fault.get("skip", 0) and (fault.get("times") is None or used <= fault.get("skip", 0) + fault["times"]):
                 return fault
         return {}
 
+    def is_turn(self, fault, used):
+        """Of each `one_in` requests it is one, and chance says only which."""
+        group, place = divmod(used - 1, fault["one_in"])
+        return random.Random(f"{self.control['seed']}/{fault['id']}/{group}").randrange(fault["one_in"]) == place
+
     def end(self, number, **what):
         with self.lock:
-            self.seen.write({"run": self.run, "n": number, **what})
+            self.seen.write({"run": self.run, "n": number, "over": time.monotonic(), **what})
 
     def seconds(self, fault, name):
         value = fault.get(name, 0)

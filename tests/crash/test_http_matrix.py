@@ -13,6 +13,7 @@ import time
 import pytest
 
 from anystore import store  # noqa: F401
+from certificates import make_certificates
 from crashes import at_once
 from gateway import Gateway
 from harness import counts, stopped, until
@@ -30,6 +31,15 @@ INBOX_POINTS = ("accept_before", "accept_after", "take_before", "take_after", "e
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory):
     with Gateway(tmp_path_factory.mktemp("gateway")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("secure")
+    ca = make_certificates(folder)
+    with Gateway(folder, tls=folder / "broker.pem", http2=True) as server:
+        server.ca = ca
         yield server
 
 
@@ -61,20 +71,57 @@ class Way:
             assert set(charged) == keys and real <= reported <= lost, f"{real} repeats, {reported} reported, at most {lost} can be"
 
 
+def kill_and_go_on(work, point):
+    times = 1 if point.startswith("ack_") else 2  # one ack may cover all of them
+    ended = work.p.try_run(failpoint=f"{point}:kill:{times}")
+    assert ended.killed, f"{point} was not reached: {ended}"
+    assert max(work.account.per_reference().values(), default=1) == 1, "nothing ran twice before the kill"
+    work.p.run()
+    work.check_end(lost=4)
+
+
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{POINTS[point]}_{point}")
 def test_killed_at(tmp_path, gateway, point):
     def one(way):
         work = Way(tmp_path / way, gateway, way, lease="1s", more="batch: {max: 4}\n")  # a lease that ends under load is a repeat, too
-        times = 1 if point.startswith("ack_") else 2  # one ack may cover all of them
-        ended = work.p.try_run(failpoint=f"{point}:kill:{times}")
-        assert ended.killed, f"{point} was not reached: {ended}"
-        assert max(work.account.per_reference().values(), default=1) == 1, "nothing ran twice before the kill"
-        work.p.run()
-        work.check_end(lost=4)
+        kill_and_go_on(work, point)
         again = work.p.run()
         counts(again, received=12, duplicates=12 - again["unknown"], unknown=again["unknown"], attempts=0)
 
     at_once(one, list(WAYS))
+
+
+# How libcurl carries a call. Over http:// it only connects, unless `redirects` is set, and other code sends the request.
+WIRES = {"tls": {"http2": "false"}, "http2": {}, "redirects": {"redirects": 1}}
+
+
+@pytest.mark.parametrize("point", ["http_before", "http_after"], ids=lambda point: f"{POINTS[point]}_{point}")
+def test_killed_with_libcurl_at(tmp_path, gateway, secure, point):
+    def one(wire_and_way):
+        wire, way = wire_and_way
+        over = {"gateway": gateway} if wire == "redirects" else {"gateway": secure, "ca": secure.ca}
+        work = Way(tmp_path / wire / way, name=way, lease="2s", more="batch: {max: 4}\n", **over, **WIRES[wire])
+        kill_and_go_on(work, point)
+        assert {each["version"] for each in work.account.requests()} == {"2" if wire == "http2" else "1.1"}
+
+    at_once(one, [("tls", "lookup"), ("http2", "lookup"), ("http2", "neither"), ("redirects", "lookup")])
+
+
+@pytest.mark.parametrize("point, outcome", [("http_before", "retries"), ("http_after", "unknown")])
+def test_f69_a_failure_of_libcurl_reported_at(tmp_path, secure, point, outcome):
+    """Before it was sent, it is tried again; afterwards nobody knows."""
+    work = Way(tmp_path, secure, "hold", ca=secure.ca)
+    ended = work.p.try_run(failpoint=f"{point}:error")
+    assert ended.json[outcome] == 1 and work.account.per_reference() == dict.fromkeys(work.p.keys(), 1) and len(work.account.tries()) == 12, ended
+
+
+@pytest.mark.parametrize("store", ["postgres", "redis"], indirect=True)
+def test_f02_f04_killed_beside_a_server(tmp_path, gateway, store):
+    def one(point_and_way):
+        point, way = point_and_way
+        kill_and_go_on(Way(tmp_path / point / way, gateway, way, store=store, consumer=f"{point}/{way}", more="batch: {max: 4}\n"), point)
+
+    at_once(one, [(point, way) for point in ("http_before", "http_after") for way in ("keys", "lookup")])
 
 
 @pytest.mark.parametrize("point", INBOX_POINTS, ids=lambda point: f"f73_{point}")
@@ -99,6 +146,19 @@ def test_f11_killed_with_a_question_in_flight(tmp_path, gateway, point):
     work.p.run(status=0)
     work.check_end(lost=0)
     assert len(work.account.tries()) == 6 and len(work.account.lookups()) >= 6
+
+
+def test_f11_killed_with_a_question_of_libcurl_in_flight(tmp_path, secure):
+    def one(point_and_wire):
+        point, wire = point_and_wire
+        work = Way(tmp_path / point / wire, secure, "lookup", n=6, after="50ms", ca=secure.ca, **WIRES[wire])
+        work.account.fault(method="POST", status=500, charge=True)  # one that is cut would end all that share its connection
+        assert work.p.try_run(failpoint=f"{point}:kill:{7 if point == 'http_before' else 8}").killed  # six are about the charges
+        work.p.run(status=0)
+        work.check_end(lost=0)
+        assert len(work.account.tries()) == 6 and len(work.account.lookups()) >= 6
+
+    at_once(one, [(point, wire) for point in ("http_before", "http_after") for wire in ("tls", "http2")])
 
 
 # ---- zombies and leases ----

@@ -216,10 +216,10 @@ def connected(pid, port):
 
 
 def test_f24_three_workers_share_unknowns(tmp_path, gateway, store):
-    """Three workers, and each first reply is lost: each is asked for, by whoever is free, and nobody charges again."""
+    """Three workers, and each first reply is lost: each is asked for once, by whoever is free, and nobody charges again."""
     account = gateway.account(honour=False)
     account.fault(method="POST", cut=0)
-    p = Paying(tmp_path, account, n=24, store=store, window=4, lookup=lookup(account, "/charges/${key}", after="50ms"), more="batch: {max: 4}\n")
+    p = Paying(tmp_path, account, n=24, store=store, lease="10s", window=4, lookup=lookup(account, "/charges/${key}", after="50ms"), more="batch: {max: 4}\n")
     workers = [p.start() for _ in range(3)]
     try:
         for each in workers:
@@ -229,4 +229,53 @@ def test_f24_three_workers_share_unknowns(tmp_path, gateway, store):
         for each in workers:
             each.__exit__()
     assert account.per_reference() == dict.fromkeys(p.keys(), 1) and len(account.tries()) == 24
-    assert len({each["path"] for each in account.lookups()}) == 24, "each was asked for"
+    assert sorted(each["path"] for each in account.lookups()) == sorted(f"/charges/{key}" for key in p.keys()), "each was asked for, once"
+
+
+def worker_of(request):
+    return request["headers"]["authorization"].removeprefix("Bearer ")
+
+
+def check_questions(questions, dead, killed_s):
+    """One after the other for each key. A worker that is killed asks no longer, whatever the gateway still does for it."""
+    for path in {each["path"] for each in questions}:
+        free_s = 0
+        for each in sorted((each for each in questions if each["path"] == path), key=lambda each: each["at"]):
+            assert each["at"] >= free_s, f"two asked at the same time about {path}"
+            free_s = min(each["over"], killed_s) if worker_of(each) == dead else each["over"]
+
+
+def test_f11_f24_one_of_three_workers_is_killed_while_its_calls_are_unknown(tmp_path, gateway, store):
+    """It has a call in flight, unknowns that it has recorded, and a question in flight. The others live, and one of them asks about each. Until
+    the first is dead, no question finds out anything, so none of its unknowns is settled before."""
+    account = gateway.account(honour=False)
+    account.fault(path="/charges/k0", method="POST", hang=True)
+    account.fault(method="POST", cut=0)
+    account.fault(method="GET", before_s=0.1, status=503)
+    p = Paying(tmp_path, account, n=24, store=store, lease="2s", window=4, timeout="60s", more="batch: {max: 4}\n", bearer="env:WORKER",
+               lookup=lookup(account, "/charges/${key}", after="50ms", timeout="10s"))
+    workers, dead = {}, "first"
+    try:
+        for name in ("first", "second", "third"):
+            workers[name] = p.start(env={"WORKER": name})
+            until(lambda: any(worker_of(each) == name for each in account.requests()), what=f"the {name} works")
+        until(lambda: len(account.charges()) == 24, what="all are charged")
+        until(lambda: any(worker_of(each) == dead and "over" not in each for each in account.lookups()), what="a question in flight")
+        workers[dead].send(signal.SIGKILL)
+        workers[dead].process.wait()
+        killed_s = time.monotonic()
+        assert all(workers[name].process.poll() is None for name in ("second", "third")), "the others live"
+        account.set(faults=account.control["faults"][:2])  # from now on questions are answered
+        for name in ("second", "third"):
+            ended = workers[name].end()
+            assert ended.status == 0, ended
+    finally:
+        for each in workers.values():
+            each.__exit__()
+    unknown_of = {each["path"] for each in account.tries() if worker_of(each) == dead}
+    assert "/charges/k0" in unknown_of and len(unknown_of) > 1
+    answered = {each["path"]: worker_of(each) for each in account.lookups() if each["status"] == 200}
+    assert set(answered) >= unknown_of and dead not in answered.values(), answered
+    assert sum(each["status"] == 200 for each in account.lookups()) == len(answered) == 24, "each found out once"
+    check_questions(account.lookups(), dead, killed_s)
+    assert account.per_reference() == dict.fromkeys(p.keys(), 1) and len(account.tries()) == 24

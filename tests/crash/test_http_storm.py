@@ -6,6 +6,8 @@
 
 And the chaos test: the store fails 30 % of the time and the gateway 20 %, each message is delivered a hundred times: one charge."""
 
+import collections
+import os
 import random
 import re
 import select
@@ -24,7 +26,7 @@ from harness import stopped, until
 from httppipeline import Paying, lookup
 from tcpproxy import Proxy
 
-N, KILLS = (400, 30) if SOAK_S else (40, 7)
+N, KILLS = (400, 30) if SOAK_S else (40, 5)
 TIMEOUT_MS, STALL_S, GIVES_UP_S, AFTER_MS = 150, 0.25, 0.3, 800
 
 
@@ -38,25 +40,30 @@ def troubled(account):
         account.fault(method="POST", share=0.035, **fault)
 
 
-def storm(p, gateway, rng):
-    """Runs to the end, with kills on the way; the last run has none."""
-    kills = 0
-    while kills < KILLS:
+def hold_up_the_last(account):
+    """Its payment is not even looked at before the last run, so no run is over before it is killed."""
+    account.fault(method="POST", path=f"/charges/k{N - 1}", hang=True, charge=False)
+
+
+def storm(p, gateway, account, rng):
+    """Kills of runs that are at work, each with new messages; then one to the end."""
+    messages = [{"id": f"k{i}", "amount": i} for i in range(N)]
+    for kill in range(KILLS):
+        p.write(messages[-1], *messages[:(kill + 1) * (N - 1) // KILLS])
+        heard = account.heard()
         with p.start() as running:
-            try:
-                running.process.wait(rng.uniform(0.05, 0.5))
-                break  # it came to its end first
-            except Exception:
-                pass
+            until(lambda: account.heard() != heard, what="it is at work")
+            time.sleep(rng.uniform(0, 0.25))
             if rng.random() < 0.4:
                 gateway.kill()
                 time.sleep(rng.uniform(0, 0.1))
                 gateway.start()
+            assert running.process.poll() is None, f"it ended before it was killed: {running.end()}"
             running.send(signal.SIGKILL)
             running.process.wait()
-            kills += 1
+    account.set(faults=account.control["faults"][1:])
+    p.write(*messages)
     p.run(status=0, deadline_s=120 + SOAK_S)
-    return kills
 
 
 # The primary key would refuse a second one: it commits with the outcome, once.
@@ -79,23 +86,83 @@ def test_f04_f05_f69_a_storm(tmp_path, store, way):
         table = f"orders{seed}"
         with Gateway(tmp_path / f"{seed}") as gateway:
             account = gateway.account(honour=way == "keys", gives_up_s=GIVES_UP_S, seed=seed)
+            hold_up_the_last(account)
             troubled(account)
             asks = {"lookup": lookup(account, "/charges/${key}", after=f"{AFTER_MS}ms", timeout="500ms")} if way == "lookup" else {}
             p = Paying(tmp_path / f"{seed}" / "p", account, n=N, store=store, unknown="hold" if way == "lookup" else "retry", attempts=10000, window=8,
                        timeout=f"{TIMEOUT_MS}ms", more="batch: {max: 8}\n" + (INIT % table if sql else ""),
                        then=THEN % table if sql else "", consumer=f"c{seed}", **asks)
-            kills = storm(p, gateway, random.Random(seed))
+            storm(p, gateway, account, random.Random(seed))
             charged, reported = account.per_reference(), p.ask("status")["repeats"]
             assert set(charged) == p.keys(), f"seed {seed}: lost {p.keys() - set(charged)}"
             p.one_request_per_attempt()
-            if way == "neither":
-                assert p.real_repeats() <= reported, f"seed {seed}: {p.real_repeats()} repeats, {reported} reported, {kills} kills"
+            if way == "neither":  # in total: what a run would have said of its last attempts is lost when it is killed
+                assert p.real_repeats() <= reported, f"seed {seed}: {p.real_repeats()} repeats, {reported} reported"
             else:
                 assert set(charged.values()) == {1}, f"seed {seed}: {[key for key, count in charged.items() if count > 1]} more than once"
             if sql:
                 check_orders(p, store, table, account)
             status = p.ask("status")
             assert status["unknown"] == status["dead"] == status["waiting"] == 0, status
+
+
+# ---- the gateway alone ----
+
+PAYMENTS, DEATHS, LIVES_FOR = (800, 60, 10) if SOAK_S else (60, 5, 10)
+assert PAYMENTS > DEATHS * LIVES_FOR  # so no run can end before the gateway has died so often
+
+
+def storm_of_the_gateway(p, gateway, account, rng):
+    """One run from its beginning to its end, while the gateway dies and comes back: just when it has charged, or at any moment. How often it died by
+    itself, and how the run ended."""
+    by_itself = 0
+    with open(os.path.join(p.folder, "log"), "wb") as log, p.start("--log-level", "info", stderr=log) as running:
+        for death in range(DEATHS):
+            if death > 0 and rng.random() < 0.4:
+                time.sleep(rng.uniform(0.02, 0.15))
+            else:
+                until(gateway.ended, what="the gateway dies")
+            by_itself += gateway.ended()
+            assert running.process.poll() is None, "once goes on"
+            gateway.kill()
+            time.sleep(rng.uniform(0, 0.1))
+            if death == DEATHS - 1:
+                account.set(faults=[fault for fault in account.control["faults"] if "die" not in fault])
+            gateway.start()
+        return by_itself, running.end()
+
+
+def unknowns_per_key(p):
+    """`repeats` is one number for all keys; the log says of each attempt why there is another one, and so which keys it is about."""
+    with open(os.path.join(p.folder, "log")) as log:
+        told = re.findall(r'event=retry .* key=(\w+) attempt=\d+ .* msg="POST [^ ]+: (.*)', log.read())
+    return collections.Counter(key for key, why in told if not why.startswith("nothing was sent"))
+
+
+@pytest.mark.parametrize("way", ["keys", "lookup", "neither"])
+def test_f04_f69_a_storm_of_the_gateway_alone(tmp_path, way):
+    for seed in rounds():
+        with Gateway(tmp_path / f"{seed}") as gateway:
+            account = gateway.account(honour=way == "keys", gives_up_s=GIVES_UP_S if way == "lookup" else None, seed=seed)
+            account.fault(method="POST", one_in=LIVES_FOR, die="after")
+            account.fault(method="POST", before_s=[0, 0.03])
+            asks = {"lookup": lookup(account, "/charges/${key}", after=f"{AFTER_MS}ms", timeout="500ms")} if way == "lookup" else {}
+            p = Paying(tmp_path / f"{seed}" / "p", account, n=PAYMENTS, unknown="hold" if asks else "retry", window=8, lease="10s", more="batch: {max: 8}\n",
+                       then="  breaker: off\n  retry: {attempts: 10000, backoff: 20ms..50ms}\n", **asks)
+            by_itself, ended = storm_of_the_gateway(p, gateway, account, random.Random(seed))
+            assert ended.status == 0 and gateway.starts == DEATHS + 1, f"seed {seed}: {ended}"
+            cut = [each for each in account.requests() if "over" not in each]
+            assert len(cut) >= by_itself >= 1, f"seed {seed}: calls were in flight when it died"
+            charged, reported = account.per_reference(), p.ask("status")["repeats"]
+            assert set(charged) == p.keys(), f"seed {seed}: lost {p.keys() - set(charged)}"
+            p.one_request_per_attempt()
+            if way == "neither":
+                told = unknowns_per_key(p)
+                assert sum(told.values()) == reported, f"seed {seed}: {told} are not {reported}"
+                assert all(count - 1 <= told[key] for key, count in charged.items()), f"seed {seed}: {charged}, but only {told}"
+                assert p.real_repeats() >= by_itself, f"seed {seed}: each death that followed a charge is a repeat"
+            else:
+                assert set(charged.values()) == {1}, f"seed {seed}: {[key for key, count in charged.items() if count > 1]} more than once"
 
 
 # ---- chaos ----

@@ -127,7 +127,7 @@ class Account:
     def is_turn(self, fault, used):
         """Of each `one_in` requests it is one, and chance says only which."""
         group, place = divmod(used - 1, fault["one_in"])
-        return random.Random(f"{self.control['seed']}/{fault['id']}/{group}").randrange(fault["one_in"]) == place
+        return random.Random(f"{self.control['seed']}/{self.run}/{fault['id']}/{group}").randrange(fault["one_in"]) == place
 
     def end(self, number, **what):
         with self.lock:

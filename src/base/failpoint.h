@@ -1,7 +1,7 @@
 /* Failpoints mark every step between receive and ack, so that a test can stop the process exactly there.
  *
  *   ONCE_FAILPOINT=NAME:ACTION[:N][,NAME:ACTION...]     the Nth time (default 1) that NAME is reached, do ACTION once
- *   ONCE_FAILPOINT=NAME:ACTION:P%[SEED][,...]           each time, by a chance of P percent; one seed gives one sequence
+ *   ONCE_FAILPOINT=NAME:ACTION:P%[SEED][,...]           each time, by a chance of P percent, in one way for a seed
  *   actions: kill (SIGKILL to ourselves), abort, stop (SIGSTOP), exit, error (the caller sees a failure)
  *
  * At the log level `debug` there is a line each time that a point with a rule is reached, so that a test can count.

@@ -247,7 +247,8 @@ def test_an_offset_whose_messages_are_gone_is_an_error_with_both_ends(tmp_path, 
         ended = running.end()
         said = p.said(running)
     assert ended.status == 3, (ended, said)
-    assert all(word in said for word in (f"{topic}/0", "4", "11", "7")), said
+    assert (f"'{topic}/0' goes on at offset 4, but the broker has 11 to 20; 7 messages or fewer are lost: the broker deleted them before they were read. "
+            "To go on at the first message, write 'out_of_range: earliest'") in said, said
     assert p.count() == 0 and p.committed() == {0: 4}, "no silent jump"
     p.configure(CONFIG, source=p_source(client, topic, p.group, "out_of_range: earliest"))
     p.run_until(lambda: p.count() == 9)
@@ -266,7 +267,7 @@ def test_an_offset_behind_the_end_is_an_error(tmp_path, client):
     with p.start() as running:
         ended = running.end()
         said = p.said(running)
-    assert ended.status == 3 and f"{topic}/0" in said and "50" in said, (ended, said)
+    assert ended.status == 3 and f"'{topic}/0' goes on at offset 50, but the broker has 0 to 3; the topic was made anew" in said, (ended, said)
     assert p.count() == 0 and p.committed() == {0: 50}
 
 
@@ -284,8 +285,14 @@ def test_f30_a_whole_topic_replayed_has_no_second_effect(tmp_path, client, kille
     p.run_until(lambda: p.count() == 500 and p.lag() == 0)
     until(lambda: not client.members(p.group), what="the group is empty")
     client.commit(p.group, topic, {0: 0, 1: 0})
+    left = 500
+    for point in ("claim_after:kill:3", "ack_before:kill") if killed else ():  # in the middle of the replay
+        with p.start(failpoint=point) as running:
+            assert running.end().killed, point
+        left = p.lag()
+        assert 350 <= left <= 500, "a batch has 50 messages"
     summary = p.run_until(lambda: p.lag() == 0)
-    counts(summary, received=500, duplicates=500)
+    counts(summary, received=left, duplicates=left)
     assert summary["attempts"] == 0
     p.check(500)
 
@@ -315,19 +322,25 @@ def test_nothing_of_an_aborted_transaction_takes_effect(tmp_path, client):
 
 
 def test_f71_a_message_that_comes_back_too_late_is_a_letter(tmp_path, client):
+    """Its entry has expired and is dropped: nothing but its time says that it is not new."""
     topic = client.topic()
     p = KafkaPipeline(tmp_path, client, topic, f"remember: 3s\n{CONFIG}")
-    client.produce(topic, *numbered(3))
-    client.produce(topic, {"id": "old", "n": 0}, timestamp=int(time.time() * 1000) - 3600_000)
-    counts(p.run_until(lambda: p.lag() == 0, status=1), received=4, done=3, dead=1, too_old=1)
-    assert sorted(p.ids()) == ["m0", "m1", "m2"]
-    last = client.read(topic)[2].timestamp()[1]
-    until(lambda: time.time() * 1000 > last + 3000, what="it is older than that")
+    with p.start() as running:
+        p.wait(running, lambda: p.committed() == {0: 0}, what="it reads")
+        client.produce(topic, *numbered(3))
+        client.produce(topic, {"id": "old", "n": 0}, timestamp=int(time.time() * 1000) - 3600_000)
+        p.wait(running, lambda: p.lag() == 0)
+        counts(p.stop(running, status=1), received=4, done=3, dead=1, too_old=1)
+    p.check(3)
+
+    def dropped():
+        assert p.once("sweep", p.name).status == 0
+        return {p.explain(f"m{n}")[0]["state"] for n in range(3)} == {"absent"}
+
+    until(dropped, what="the entries have expired")
     until(lambda: not client.members(p.group), what="the group is empty")
     client.commit(p.group, topic, {0: 0})
-    p.name = "again.yaml"  # of a consumer that knows nothing, as when the entries were dropped
-    p.configure(f"remember: 3s\n{CONFIG}", consumer="again", source=p.text)
-    counts(p.run_until(lambda: p.lag() == 0, status=1), received=4, dead=4, too_old=4)
+    counts(p.run_until(lambda: p.lag() == 0, status=1), received=4, dead=3, too_old=3, duplicates=1)  # the letter of the old one is there
     p.check(3)
 
 

@@ -56,6 +56,7 @@ static void notice_stop(once_run *r) /* @locks: lock */
     (void)ONCE_FAIL_AT(drain_before);
     once_log(ONCE_LOG_INFO, "drain", "stopping; finishing what is in flight");
     once_machine_stop(r->machine);
+    atomic_store(&r->source->drained_ms, once_env_boot_ms(r->pipeline->env) + r->pipeline->spec->drain_ms);
     r->source->ops->wake(r->source);
     r->wake_threads = (1u << ONCE_RUN_THREADS) - 1;
     r->wake_runner = true;

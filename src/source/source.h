@@ -251,6 +251,9 @@ struct once_source {
     const once_source_ops *ops;
     const once_spec *spec;
     const once_env *env;
+    /* When `drain` is over, by boot_ms of the environment: set when the run is stopped, by any thread. From then on a
+     * call should not wait for a server that does not answer. 0: not stopped. */
+    _Atomic int64_t drained_ms;
 };
 
 const once_source_kind *const *once_source_list(size_t *n);

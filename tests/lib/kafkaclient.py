@@ -77,18 +77,23 @@ class Client:
         resource = confluent_kafka.admin.ConfigResource("topic", topic, set_config=settings)
         self.admin.alter_configs([resource])[resource].result(30)
 
+    def _partitions(self, topic):
+        """{partition: node}; -1: it has no leader, as for a moment after its broker was paused."""
+        return wire.metadata(self.address, topic)[1].get(topic, {})
+
     def leaders(self, topic):
         """{partition: node} of those that have one."""
-        partitions = wire.metadata(self.address, topic)[1].get(topic, {})
-        return {number: leader for number, leader in partitions.items() if leader >= 0}
+        return {number: leader for number, leader in self._partitions(topic).items() if leader >= 0}
 
     def _leader(self, topic, number):
         nodes, topics = wire.metadata(self.address, topic)
+        if topics[topic][number] not in nodes:
+            raise wire.Refused(f"the leader of {topic}/{number}", wire.NO_LEADER)
         return nodes[topics[topic][number]]
 
     def ends(self, topic):
         """{partition: (offset of the first message, offset behind the last)}."""
-        return {number: tuple(patiently(self._offset_at, topic, number, time) for time in (-2, -1)) for number in self.leaders(topic)}
+        return {number: tuple(patiently(self._offset_at, topic, number, time) for time in (-2, -1)) for number in self._partitions(topic)}
 
     def _offset_at(self, topic, number, time):
         return wire.offset_at(self._leader(topic, number), topic, number, time)
@@ -181,7 +186,7 @@ class Client:
 
     def committed(self, group, topic):
         """{partition: offset} of those that have one."""
-        return patiently(wire.committed, self.address, group, topic, sorted(self.leaders(topic)))
+        return patiently(wire.committed, self.address, group, topic, sorted(self._partitions(topic)))
 
     def commit(self, group, topic, offsets):
         """Of a group without members."""

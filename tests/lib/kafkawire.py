@@ -20,7 +20,8 @@ OPERATIONS = {"all": 2, "read": 3, "write": 4, "create": 5, "describe": 8, "desc
 Member = collections.namedtuple("Member", "id instance client host metadata assignment")  # of a group
 
 
-SOON = {5, 6, 14, 15, 16}  # no leader or coordinator yet, or one that is still reading
+NO_LEADER = 5
+SOON = {NO_LEADER, 6, 14, 15, 16}  # no leader or coordinator yet, or one that is still reading
 
 
 class Refused(AssertionError):

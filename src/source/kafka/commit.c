@@ -14,8 +14,19 @@
 #include "base/banned.h"
 
 #define TAILS_NS INT64_C(2000000000)
+#define TICK_MS 50
 
 /* --- commits ------------------------------------------------------------------------------------------------------ */
+
+/* NULL: there was none in time. It looks often, to notice a stop. */
+static rd_kafka_event_t *await_answer(const kafka_source *k, rd_kafka_queue_t *answers, int ms)
+{
+    const int64_t from_ns = once__kafka_now_ns(k);
+    rd_kafka_event_t *event = NULL;
+    while (!event && once__kafka_now_ns(k) < once__kafka_until_ns(k, from_ns, ms))
+        event = rd_kafka_queue_poll(answers, TICK_MS);
+    return event;
+}
 
 /* One request; its error becomes that of each partition. */
 static rd_kafka_resp_err_t send_commit(kafka_source *k, rd_kafka_topic_partition_list_t *offsets, int ms)
@@ -24,7 +35,7 @@ static rd_kafka_resp_err_t send_commit(kafka_source *k, rd_kafka_topic_partition
     rd_kafka_event_t *event = NULL;
     rd_kafka_resp_err_t error = rd_kafka_commit_queue(k->member, offsets, answers, NULL, NULL);
     if (!error) {
-        event = rd_kafka_queue_poll(answers, ms);
+        event = await_answer(k, answers, ms);
         error = event ? rd_kafka_event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
     }
     if (event) rd_kafka_event_destroy(event);
@@ -140,7 +151,7 @@ static int ask_offsets(kafka_source *k, const rd_kafka_topic_partition_list_t *o
     *out = rd_kafka_topic_partition_list_new(of->cnt);
     for (int i = 0; i < of->cnt; i++)
         (void)rd_kafka_topic_partition_list_add(*out, of->elems[i].topic, of->elems[i].partition);
-    const rd_kafka_resp_err_t error = rd_kafka_committed(k->member, *out, ONCE_KAFKA_ASK_MS);
+    const rd_kafka_resp_err_t error = rd_kafka_committed(k->member, *out, once__kafka_ask_ms(k));
     if (error == RD_KAFKA_RESP_ERR__FATAL) return once__kafka_fatal(k, k->member, err);
     return error ? once__kafka_fail(err, error, "cannot read the offsets of group '%s'", k->group) : ONCE_OK;
 }
@@ -204,7 +215,7 @@ int once__kafka_ack(once_source *source, once_receipt *list, size_t n, once_erro
 int once__kafka_commit_now(kafka_source *k, rd_kafka_topic_partition_list_t *offsets, once_error *err)
 {
     assert(offsets->cnt > 0);
-    commit(k, offsets, ONCE_KAFKA_ASK_MS);
+    commit(k, offsets, once__kafka_ask_ms(k));
     for (int i = 0; i < offsets->cnt; i++)
         if (!offsets->elems[i].err) return ONCE_OK;
     return once__kafka_fail(err, offsets->elems[0].err, "cannot commit where group '%s' begins", k->group);

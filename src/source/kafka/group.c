@@ -240,7 +240,7 @@ static bool is_member(kafka_source *k)
  * which librdkafka 2.0.2 answers with an assertion. Whoever is no member after unsubscribe does not become one. */
 bool once__kafka_leave(kafka_source *k)
 {
-    const int64_t until_ns = once__kafka_now_ns(k) + ONCE_KAFKA_COMMIT_MS * INT64_C(1000000);
+    const int64_t until_ns = once__kafka_until_ns(k, once__kafka_now_ns(k), ONCE_KAFKA_COMMIT_MS);
     assert(k->purpose == ONCE_OPEN_RUN && k->member && k->events);
     if (k->revoking) answer(k, false);
     k->revoking = false;

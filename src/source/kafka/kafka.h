@@ -38,6 +38,7 @@
 
 #define ONCE_KAFKA_ASK_MS 2000    /* how long one question to the broker may take */
 #define ONCE_KAFKA_COMMIT_MS 5000 /* how long a commit may take */
+#define ONCE_KAFKA_LEAST_MS 1000  /* after `drain` is over, how long each of them may take */
 
 typedef enum kafka_state {
     KAFKA_FREE,
@@ -158,6 +159,22 @@ int once__kafka_make_clients(kafka_source *k, once_error *err);
 /* The time in ns of the environment's clock that only moves forward. */
 /* The group goes on while this system is suspended. */
 static inline int64_t once__kafka_now_ns(const kafka_source *k) { return once_env_boot_ms(k->base.env) * 1000000; }
+
+/* When a wait for a broker ends that began at `from_ns` and may take `ms`: earlier if the run is stopped. */
+static inline int64_t once__kafka_until_ns(const kafka_source *k, int64_t from_ns, int64_t ms)
+{
+    const int64_t drained_ns = atomic_load(&k->base.drained_ms) * 1000000;
+    const int64_t least_ns = from_ns + ONCE_KAFKA_LEAST_MS * INT64_C(1000000), until_ns = from_ns + ms * 1000000;
+    const int64_t stop_ns = drained_ns > least_ns ? drained_ns : least_ns;
+    return drained_ns && stop_ns < until_ns ? stop_ns : until_ns;
+}
+
+/* How long a question that is asked now may take. */
+static inline int once__kafka_ask_ms(const kafka_source *k)
+{
+    const int64_t now_ns = once__kafka_now_ns(k);
+    return (int)((once__kafka_until_ns(k, now_ns, ONCE_KAFKA_ASK_MS) - now_ns) / 1000000);
+}
 
 /* partitions.c */
 kafka_topic *once__kafka_topic(kafka_source *k, const char *name); /* NULL: out of memory */

@@ -14,7 +14,7 @@ int once__kafka_commit_first(kafka_source *k, const char *topic, int32_t number,
     int64_t low = 0, high = 0;
     if (k->kafka->cursor) return ONCE_OK; /* a cursor is noticed without an offset of the group */
     const rd_kafka_resp_err_t error =
-        rd_kafka_query_watermark_offsets(k->reader, topic, number, &low, &high, ONCE_KAFKA_ASK_MS);
+        rd_kafka_query_watermark_offsets(k->reader, topic, number, &low, &high, once__kafka_ask_ms(k));
     if (error) {
         const int rc = once__kafka_fail(err, error, "'%s/%d'", topic, (int)number);
         return rc == ONCE_E_MISSING ? ONCE_OK : rc; /* it is gone */
@@ -31,7 +31,7 @@ static int ask_offset(kafka_source *k, const kafka_partition *p, bool *lost, onc
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
     (void)rd_kafka_topic_partition_list_add(list, p->topic->name, p->number);
-    rd_kafka_resp_err_t error = rd_kafka_committed(k->member, list, ONCE_KAFKA_ASK_MS);
+    rd_kafka_resp_err_t error = rd_kafka_committed(k->member, list, once__kafka_ask_ms(k));
     if (!error) error = list->elems[0].err;
     *lost = !error && list->elems[0].offset < 0;
     rd_kafka_topic_partition_list_destroy(list);

@@ -73,7 +73,7 @@ static int list_topics(kafka_source *k, once_error *err)
 {
     const struct rd_kafka_metadata *about = NULL;
     if (k->kafka->start != ONCE_KAFKA_LATEST || (k->listed_topics && !k->topics_changed)) return ONCE_OK;
-    const rd_kafka_resp_err_t error = rd_kafka_metadata(k->reader, 1, NULL, &about, ONCE_KAFKA_ASK_MS);
+    const rd_kafka_resp_err_t error = rd_kafka_metadata(k->reader, 1, NULL, &about, once__kafka_ask_ms(k));
     if (error) return once__kafka_fail(err, error, "cannot list the topics");
     if (k->listed_topics) forget_gone(k, about);
     else k->listed_topics = copy_topics(k, about);
@@ -119,7 +119,7 @@ static void learn(kafka_source *k, kafka_topic *t, const rd_kafka_topic_partitio
 int once__kafka_ask_ends(kafka_source *k, const kafka_partition *p, int64_t *low, int64_t *high, once_error *err)
 {
     rd_kafka_resp_err_t error =
-        rd_kafka_query_watermark_offsets(k->reader, p->topic->name, p->number, low, high, ONCE_KAFKA_ASK_MS);
+        rd_kafka_query_watermark_offsets(k->reader, p->topic->name, p->number, low, high, once__kafka_ask_ms(k));
     if (!error && (*low < 0 || *high < *low)) error = RD_KAFKA_RESP_ERR__BAD_MSG; /* brokers may say anything */
     return error ? once__kafka_fail(err, error, "'%s'", p->place) : ONCE_OK;
 }
@@ -189,7 +189,7 @@ static bool has_leader(const rd_kafka_metadata_topic_t *about, int32_t number)
 static int decide_topic(kafka_source *k, kafka_topic *t, const rd_kafka_metadata_topic_t *about, once_error *err)
 {
     rd_kafka_topic_partition_list_t *list = list_partitions(k, t, about);
-    const rd_kafka_resp_err_t error = rd_kafka_committed(k->member, list, ONCE_KAFKA_ASK_MS);
+    const rd_kafka_resp_err_t error = rd_kafka_committed(k->member, list, once__kafka_ask_ms(k));
     int rc = error ? once__kafka_fail(err, error, "cannot read the offsets of group '%s'", k->group) : ONCE_OK;
     if (!error) learn(k, t, list);
     for (uint32_t i = 0; i < k->n_partitions && !error; i++) {
@@ -210,7 +210,7 @@ static int decide_topic(kafka_source *k, kafka_topic *t, const rd_kafka_metadata
 static int ask_topic(kafka_source *k, kafka_topic *t, once_error *err)
 {
     const struct rd_kafka_metadata *about = NULL;
-    rd_kafka_resp_err_t error = rd_kafka_metadata(k->reader, 0, t->handle, &about, ONCE_KAFKA_ASK_MS);
+    rd_kafka_resp_err_t error = rd_kafka_metadata(k->reader, 0, t->handle, &about, once__kafka_ask_ms(k));
     if (!error && about->topic_cnt != 1) error = RD_KAFKA_RESP_ERR__BAD_MSG; /* brokers may say anything */
     if (!error) error = about->topics[0].err;
     const int rc =

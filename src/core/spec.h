@@ -115,7 +115,7 @@ typedef struct once_handler_spec {
     once_lookup lookup; /* with ONCE_EFFECT_ASKS: the other side is asked before that */
     bool natural;       /* idempotent by nature: nothing is remembered after success */
     int line;           /* in the pipeline file */
-    int remember_line;  /* of `remember`, or of the handler that has the default */
+    int remember_line, lease_line, timeout_line, retry_line; /* where these are written; 0: they are not */
 } once_handler_spec;
 
 /* What the rules and the runtime know about a source. They never ask which source it is; source/source.h has the list.

@@ -291,24 +291,47 @@ static void find_room(const once_spec *spec, once_finding *report, void *user)
     }
 }
 
-/* Retries that may go on after the key was forgotten, and messages without a time, so that retention cannot be
- * enforced. */
+const char *once__place_at(const once_spec *spec, int line, once__place *out)
+{
+    assert(line > 0);
+    (void)snprintf(out->text, sizeof out->text, "%.*s:%d", spec->file.len < 200 ? (int)spec->file.len : 200,
+                   spec->file.data, line);
+    return out->text;
+}
+
+/* `remember` is shorter than an outage that the retries are meant to survive. What is retried is in the store, and is
+ * not forgotten. But what waits in the source meanwhile, or comes again, is then older than `remember`. */
+static void find_short_memory(const once_spec *spec, const once_handler_spec *h, once_finding *report, void *user)
+{
+    char text[900], remember[ONCE_DURATION_TEXT], horizon[ONCE_DURATION_TEXT];
+    once__place where, retry;
+    const int64_t horizon_ms = once_retry_horizon_ms(&h->retry);
+    if (h->remember_ms >= horizon_ms) return;
+    once_duration_format(horizon_ms, horizon);
+    const char *then = spec->time_optional && !(spec->source.bits & ONCE_SOURCE_TIMED)
+                           ? "runs again or, if it has a time, becomes a dead letter"
+                       : once_spec_knows_times(spec) ? "becomes a dead letter, even if it was never handled"
+                                                     : "runs again if it was handled before";
+    (void)snprintf(text, sizeof text,
+                   "%s: 'remember' (%s%s) is shorter than all retries may take (%s, 'retry' %s%s): a message that is "
+                   "delivered after that time %s; raise 'remember' to %s, or lower 'retry'",
+                   once__place_at(spec, once__remember_place(h), &where),
+                   once_duration_format(h->remember_ms, remember), h->remember_line ? "" : " by default", horizon,
+                   h->retry_line ? "of " : "by default",
+                   h->retry_line ? once__place_at(spec, h->retry_line, &retry) : "", then, horizon);
+    report(user, "retention", text, true);
+}
+
+/* Retries that may go on for longer than messages are remembered, and messages without a time, so that retention cannot
+ * be enforced. */
 static void find_retention(const once_spec *spec, once_finding *report, void *user)
 {
-    char text[300], a[ONCE_DURATION_TEXT], b[ONCE_DURATION_TEXT];
     bool any = false;
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *h = &spec->handlers[i];
         if (!once__remembers(spec, h) || h->remember_ms == ONCE_FOREVER) continue;
         any = true;
-        const int64_t horizon = once_retry_horizon_ms(&h->retry);
-        if (h->remember_ms < horizon) {
-            snprintf(
-                text, sizeof text,
-                "remember (%s) is shorter than all retries may take (%s); a redelivery after that time would run again",
-                once_duration_format(h->remember_ms, a), once_duration_format(horizon, b));
-            report(user, "retention", text, true);
-        }
+        find_short_memory(spec, h, report, user);
     }
     const bool some = spec->time_optional && !(spec->source.bits & ONCE_SOURCE_TIMED);
     if (any && once_spec_knows_times(spec))

@@ -110,12 +110,20 @@ static void check_one_effect(once_config *config, const once_node *node, const o
                           who.text, found.first->name.data, found.second->name.data);
 }
 
-/* The line of a field that a handler has or inherits; of the handler, if it is in neither. */
+/* The line of a field that a handler has or inherits; 0: neither has it. */
 static int line_of(const once_node *root, const once_node *node, const char *field)
 {
     const once_node *own = node->kind == ONCE_NODE_MAP ? once_node_member(node, field) : NULL;
     const once_node *found = own ? own : once_node_member(root, field);
-    return found ? found->name_line : node->name_line;
+    return found ? found->name_line : 0;
+}
+
+/* The same; `http` may have it among its own fields. */
+static int line_of_timeout(const once_node *root, const once_node *node, const once_effect_ops *effect)
+{
+    const once_node *own = effect ? once_node_member(node, effect->name) : NULL;
+    const once_node *found = own && own->kind == ONCE_NODE_MAP ? once_node_member(own, "timeout") : NULL;
+    return found ? found->name_line : line_of(root, node, "timeout");
 }
 
 static void misfit(once_config *config, const once_node *node, const char *field, const char *why)
@@ -226,6 +234,8 @@ static void read_handler(once_config *config, const once_node *root, const once_
     h->type = type;
     h->line = node->name_line;
     h->remember_line = line_of(root, node, "remember");
+    h->lease_line = line_of(root, node, "lease");
+    h->retry_line = line_of(root, node, "retry");
     if (h->operation.len == 0) h->operation = type.len > 0 ? type : ONCE_BYTES("handler");
     if (node->kind != ONCE_NODE_MAP) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s must be a map, not %s; %s", label_of(h).text,
@@ -237,6 +247,7 @@ static void read_handler(once_config *config, const once_node *root, const once_
     config->inherit = true;
     (void)once_config_read(config, &once__handler_section, node, &handler);
     config->inherit = false;
+    h->timeout_line = line_of_timeout(root, node, h->effect);
     check_one_effect(config, node, h, found); /* after the fields: a misspelt name is reported first */
     if (h->effect) {
         if (h->effect->conclude) h->effect->conclude(h);

@@ -141,6 +141,16 @@ once_hash once__fact_name(const once_backend *store, const char *kind, once_byte
 
 /* check.c */
 bool once__remembers(const once_spec *spec, const once_handler_spec *handler); /* its finished messages */
+/* "FILE:LINE". Returns out->text. */
+typedef struct once__place {
+    char text[300];
+} once__place;
+const char *once__place_at(const once_spec *spec, int line, once__place *out);
+/* Of `remember`, or of the handler where it can be written. */
+static inline int once__remember_place(const once_handler_spec *h)
+{
+    return h->remember_line ? h->remember_line : h->line;
+}
 /* check_key.c: which duplicates a key catches and which not, in a sentence; and what is probably not meant. */
 const char *once__key_catches(const once_spec *spec, const once_template *key);
 bool once__key_doubt(const once_spec *spec, const once_handler_spec *handler, char *out, size_t size);

@@ -87,11 +87,43 @@ def test_f22_remember_that_is_shorter_than_the_topic_keeps_is_refused(tmp_path, 
     assert "shorter" not in p.check()
 
 
-def test_f22_a_topic_that_forgets_before_an_attempt_ends_is_refused(tmp_path, client):
+CALL = 'key: "${/id}"\nhandler:\n  http:\n    post: http://127.0.0.1:1/\n'
+
+
+@pytest.mark.parametrize("config, line, timeout, lease, together, lower", [
+    ("timeout: 10s\nlease: 30s\n" + HANDLER, 5, "10s, line 4", "30s, line 5", "40s", "lease"),
+    (HANDLER, 5, "10s by default", "30s by default", "40s", "lease"),
+    ("lease: 5s\n" + CALL + "    timeout: 1m\n", 9, "1m, line 9", "5s, line 4", "65s", "timeout"),
+    ("timeout: 30s\n" + CALL + "  lease: 31s\n", 9, "30s, line 4", "31s, line 9", "61s", "lease"),
+])
+def test_f22_a_topic_that_forgets_before_an_attempt_ends_is_refused(tmp_path, client, config, line, timeout, lease, together, lower):
+    """The line is that of the longer one, which is to be changed."""
     topic = client.topic(retention_ms=20000)
-    p = Reading(tmp_path, client, topic, "timeout: 10s\nlease: 30s\n" + HANDLER)
-    text = p.check(status=2)
-    assert f"p.yaml:7: topic '{topic}' keeps messages for 20s (retention.ms), less than 'timeout' and 'lease' together (40s)" in text
+    text = Reading(tmp_path, client, topic, config).check(status=2)
+    assert (f"p.yaml:{line}: topic '{topic}' keeps messages for 20s (retention.ms), less than 'timeout' ({timeout}) and 'lease' ({lease}) together "
+            f"({together}): a message whose worker dies may be gone before it is delivered again; raise retention.ms to {together}, or lower '{lower}'") in text
+
+
+def test_f22_retention_is_compared_with_all_retries_and_not_with_letters(tmp_path, client):
+    topic = client.topic(retention_ms=DAY_MS)
+    p = Reading(tmp_path, client, topic, "retry: {for: 2d}\n" + HANDLER)
+    text = p.check()
+    assert len(warnings(text)) == 1
+    assert (f"! topic '{topic}' keeps messages for 1d (retention.ms), less than all retries may take ('retry': 2881m, p.yaml:4): if effects fail for that "
+            "long and the store is full ('waiting_max')") in text
+    assert "messages that wait for a retry, and dead letters, are in the store and are not dropped by time" in text
+    p.configure("retry: {for: 23h}\n" + HANDLER, p.group)
+    assert warnings(p.check()) == []
+
+
+def test_f22_remember_that_is_shorter_than_all_retries_makes_letters(tmp_path, client):
+    """The times of records are known, so that nothing runs again."""
+    topic = client.topic(retention_ms=60000)
+    p = Reading(tmp_path, client, topic, "remember: 1m\nretry: {attempts: 3, backoff: 1m..1h}\n" + HANDLER)
+    found = p.once("check", "--json", p.name).json["findings"]
+    assert [one["text"] for one in found if one["topic"] == "retention" and one["warning"]] == [
+        "p.yaml:4: 'remember' (1m) is shorter than all retries may take (3m, 'retry' of p.yaml:5): a message that is delivered after that time becomes "
+        "a dead letter, even if it was never handled; raise 'remember' to 3m, or lower 'retry'"]
 
 
 def test_check_warns_of_what_deletes_messages_earlier(tmp_path, client):

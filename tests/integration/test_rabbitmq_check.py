@@ -59,7 +59,7 @@ def test_check_compares_the_ttl_of_arguments_and_policies(tmp_path, client):
     assert f"'remember' (7d) is shorter than queue '{queue}' keeps messages (30d, message-ttl)" in p.check(status=2)
     client.policy(queue, message_ttl=10000)
     text = until(lambda: (said := p.check(status=2)) and "30d" not in said and said, 20, "the policy is there")
-    assert f"queue '{queue}' keeps messages for 10s (message-ttl), less than 'timeout' and 'lease' together" in text
+    assert f"queue '{queue}' keeps messages for 10s (message-ttl), less than 'timeout' (10s by default) and 'lease' (30s by default) together (40s)" in text
     assert "drops messages that wait longer than its message-ttl, because it has no dead-letter exchange" in text
 
 
@@ -110,7 +110,7 @@ def test_check_names_a_consumer_timeout_of_the_queue(tmp_path, client):
 def test_without_management_it_says_what_it_could_not_ask(tmp_path, client):
     queue = client.queue()
     text = Checked(tmp_path, client, queue, managed=False).check()
-    assert f"could not read message-ttl of queue '{queue}': 'management' is not set; it was not compared with 'remember' and 'timeout'" in text
+    assert f"could not read message-ttl of queue '{queue}': 'management' is not set; it was not compared with 'remember', 'timeout', 'lease' and 'retry'" in text
     assert f"could not read delivery-limit of queue '{queue}': 'management' is not set; it was not compared with 'retry.attempts'" in text
 
 

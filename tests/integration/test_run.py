@@ -201,7 +201,12 @@ def test_f22_check_warns_about_retention(tmp_path):
     assert any(f["topic"] == "retention" and f["warning"] and "not enforced" in f["text"] for f in findings)
     p.configure(INSERT + 'remember: 1s\nretry: {attempts: 9, backoff: 1s..1m}\ntime: "${/ts}"\n')
     findings = p.once("check", "--json", p.name).json["findings"]
-    assert any(f["topic"] == "retention" and f["warning"] and "shorter than all retries" in f["text"] for f in findings)
+    assert any(f["topic"] == "retention" and f["warning"] and "'remember' (1s) is shorter than all retries" in f["text"]
+               and "becomes a dead letter" in f["text"] for f in findings), findings
+    p.configure(INSERT + 'remember: 1s\nretry: {attempts: 9, backoff: 1s..1m}\n')
+    findings = p.once("check", "--json", p.name).json["findings"]
+    assert any(f["topic"] == "retention" and f["warning"] and "'remember' (1s) is shorter than all retries" in f["text"]
+               and "runs again if it was handled before" in f["text"] for f in findings), findings
     p.configure(INSERT + 'remember: forever\n')
     findings = p.once("check", "--json", p.name).json["findings"]
     assert not any(f["warning"] for f in findings if f["topic"] == "retention"), findings

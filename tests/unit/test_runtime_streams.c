@@ -428,6 +428,7 @@ static void check_compares_what_the_broker_says(void **state)
     expect_text(&all, "topic 't': retention.ms 14d\n");
     expect_text(&all, "! queue 't' gives a message up after 2 deliveries (maxReceiveCount), fewer than "
                       "'retry.attempts' (3, ");
+    expect_text(&all, "p.yaml:7): a message that kills its worker each time");
     expect_text(&all, "the group has 0 members\n");
     assert_int_equal(all.warnings, 1);
     expect_text(&all, "error: ");
@@ -453,10 +454,41 @@ static void check_refuses_a_topic_that_forgets_before_an_attempt_ends(void **sta
     o.retention_ms = 40000;
     f->broker = test_broker_new(&o);
     findings all = check(f, "timeout: 20s\n" CALL);
-    expect_text(&all, "p.yaml:10: topic 't' keeps messages for 40s (retention.ms), less than 'timeout' and 'lease' "
-                      "together (50s): a message whose worker dies may be gone before it is delivered again;");
+    expect_text(&all, "p.yaml:6: topic 't' keeps messages for 40s (retention.ms), less than 'timeout' (20s, line 8) "
+                      "and 'lease' (30s, line 6) together (50s): a message whose worker dies may be gone before it is "
+                      "delivered again; raise retention.ms to 50s, or lower 'lease'\n");
+    all = check(f, "timeout: 35s\n" CALL);
+    expect_text(&all, "p.yaml:8: topic 't' keeps messages for 40s");
+    expect_text(&all, "to 65s, or lower 'timeout'\n");
+    all = check(f, "workers: 4\nhandler:\n  callback: call\n  lease: 1h\n");
+    expect_text(&all, "p.yaml:11: topic 't' keeps messages for 40s (retention.ms), less than 'timeout' (10s by "
+                      "default) and 'lease' (1h, line 11) together");
     all = check(f, "timeout: 10s\n" CALL);
     assert_null(strstr(all.text, "error: "));
+}
+
+/* What is retried is in the store. What is not read yet waits at the broker, when the store is full. */
+static void check_warns_of_a_topic_that_forgets_before_retries_end(void **state)
+{
+    fixture *f = *state;
+    test_broker_options o = ASSIGNS_TWO;
+    o.retention_ms = 60000;
+    f->broker = test_broker_new(&o);
+    static const char told[] = "messages that wait for a retry, and dead letters, are in the store";
+    findings all = check(f, "retry: {for: 1h}\n" CALL);
+    expect_text(&all,
+                "! topic 't' keeps messages for 1m (retention.ms), less than all retries may take ('retry': 61m, ");
+    expect_text(&all, "p.yaml:7): if effects fail for that long and the store is full ('waiting_max'),");
+    expect_text(&all, told);
+    assert_null(strstr(all.text, "error: "));
+    all = check(f, "retry: {for: 1h}\nwaiting_max: none\n" CALL);
+    assert_int_equal(all.warnings, 0);
+    test_broker_free(f->broker);
+    o.retention_ms = ONCE_FOREVER;
+    f->broker = test_broker_new(&o);
+    all = check(f, "remember: forever\nretry: {for: 1h}\n" CALL);
+    assert_int_equal(all.warnings, 0);
+    assert_null(strstr(all.text, told));
 }
 
 /* Limits that are not known are not fine. */
@@ -554,7 +586,7 @@ static void check_says_what_the_broker_does_not_say(void **state)
     f->broker = test_broker_new(&o);
     const findings all = check(f, CALL);
     expect_text(&all, "! could not read retention.ms of topic 't': not authorized; it was not compared with "
-                      "'remember' and 'timeout'\n");
+                      "'remember', 'timeout', 'lease' and 'retry'\n");
     assert_int_equal(all.warnings, 1);
 }
 
@@ -780,6 +812,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(streams_are_shown_and_logged_by_name, setup, teardown),
         cmocka_unit_test_setup_teardown(check_compares_what_the_broker_says, setup, teardown),
         cmocka_unit_test_setup_teardown(check_refuses_a_topic_that_forgets_before_an_attempt_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(check_warns_of_a_topic_that_forgets_before_retries_end, setup, teardown),
         cmocka_unit_test_setup_teardown(check_fails_if_the_broker_does_not_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(check_says_what_the_broker_does_not_say, setup, teardown),
         cmocka_unit_test_setup_teardown(a_source_has_secrets_too, setup, teardown),

@@ -22,8 +22,9 @@ const cli_verb cli_verbs[] = {
     {"explain", "FILE [KEY]", "show everything stored about a key, or about the message at --message COORDINATES",
      "COORDINATES say where the source has a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
     {"status", "FILE", "count messages by state, with the oldest of each, and list the workers",
-     "Counts what is in the store, not what is still in the source; 'once run' shows the lag of its source on a "
-     "terminal.\n"
+     "A source with a broker (Kafka, SQS, RabbitMQ) is asked how many of its messages are not acked yet: 'lag', in all "
+     "and\n"
+     "of each stream. Of a file only what is in the store is counted.\n"
      "A worker is alive, late (its lease or that of one of its claims has expired: it died or hangs) or gone (a "
      "process\n"
      "of this host that no longer exists).\n"

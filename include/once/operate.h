@@ -144,12 +144,13 @@ typedef bool once_running_visit(void *user, const once_running *running);
 /* Calls `visit` for each worker that has not ended, in the order in which they began. */
 ONCE_API int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, void *user, once_error *err);
 
-/* Gets how many messages of a stream are not acked yet, whoever reads it; -1: it is not known. */
+/* Gets how many messages of a stream are not acked yet, whoever reads it, or, if the store keeps how far it was read,
+ * are behind that; -1: it is not known. */
 typedef void once_lag_visit(void *user, const char *stream, int64_t left);
 
 /* Asks the broker, for about 2 s at most, and calls `visit` for each stream of the source (a partition). It joins no
  * group, and no run is needed. E_UNSUPPORTED: the source has no broker. E_UNAVAILABLE: the broker does not answer.
- * E_DENIED: it refuses. */
+ * E_DENIED: it refuses. Or a status of the store. */
 ONCE_API int once_pipeline_lag(once_pipeline *pipeline, once_lag_visit *visit, void *user, once_error *err);
 
 /* What once_pipeline_list lists; a set. */

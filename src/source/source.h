@@ -205,8 +205,10 @@ typedef struct once_source_ops {
      * is no broker. */
     int (*ask)(once_source *source, const once_facts *facts, once_source_report *report, void *user, once_error *err);
     /* Opened for ONCE_OPEN_CHECK: asks the broker how much is left of each stream, whoever reads it, and answers within
-     * about `ms`. NULL: there is no broker. */
-    int (*backlog)(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
+     * about `ms`. The facts are read behind the last question and before the first visit, so that the store is not held
+     * while a broker is slow. NULL: there is no broker. */
+    int (*backlog)(once_source *source, const once_facts *facts, int64_t ms, once_source_left *visit, void *user,
+                   once_error *err);
 
     /* Blocks until there is a message (then at most spec->batch_wait_ms for more), news, the end, wake(), or for about
      * 100 ms. Does not block with max 0 or `rest`. When it fails, it has given no message. */

@@ -42,6 +42,10 @@ class Reading(Pipeline):
         return "\n".join(said) + "\n" + (ended.json.get("error") or "")
 
 
+def lag(p):
+    return p.once("status", "--json", p.name).json["lag"]
+
+
 def warnings(text):
     return [line for line in text.split("\n") if line.startswith("! ")]
 
@@ -159,7 +163,7 @@ def test_f30_offsets_that_are_out_of_range_are_named_with_both_ends(tmp_path, cl
     assert "at offset 12, but the broker has 8 to 10: the topic was made anew, or the broker lost its last messages" in p.check()
 
 
-def test_check_compares_the_cursors_of_the_store(tmp_path, client):
+def test_check_and_status_compare_the_cursors_of_the_store(tmp_path, client):
     """The group's offsets say nothing then, unless they are gone."""
     topic = client.topic(partitions=2, retention_ms=DAY_MS)
     client.produce(topic, *[{"id": n} for n in range(10)], partition=0)
@@ -172,6 +176,9 @@ def test_check_compares_the_cursors_of_the_store(tmp_path, client):
     client.produce(topic, *[{"id": n} for n in range(10, 15)], partition=0)
     text = p.check()
     assert warnings(text) == [] and "5 messages are behind the offsets of the store" in text
+    client.commit(p.group, topic, {0: 4})
+    assert "5 messages are behind the offsets of the store" in p.check()
+    assert lag(p) == {"left": 5, "not_known": 0, "streams": [{"name": f"{topic}/0", "left": 5}, {"name": f"{topic}/1", "left": 0}]}
     client.delete_records(topic, 0, 13)
     assert warnings(p.check()) == [f"! the cursor in the store goes on in '{topic}/0' at offset 10, but the broker has 13 to 15: 3 messages or "
                                    "fewer were deleted before they were read; a run ends with that; 'out_of_range: earliest' goes on at the first message"]
@@ -179,6 +186,10 @@ def test_check_compares_the_cursors_of_the_store(tmp_path, client):
     assert warnings(p.check()) == [f"! the store has read '{topic}/0' up to offset 10, but group '{p.group}' has no offset for it any more: the topic "
                                    "was made anew, or the group was deleted or has expired; a run ends with that; 'out_of_range: earliest' goes on at "
                                    "the first message"]
+    assert lag(p)["streams"][0] == {"name": f"{topic}/0", "left": None}
+    p.kafka = p.kafka.replace("cursor: true", "cursor: true, out_of_range: earliest")
+    p.configure(HANDLER, p.group)
+    assert lag(p)["streams"][0] == {"name": f"{topic}/0", "left": 2}
 
 
 def test_check_names_the_other_members_of_the_group(tmp_path, client):
@@ -260,7 +271,7 @@ def test_status_shows_the_lag_of_each_partition_and_in_all(tmp_path, client):
     ended = p.once("status", p.name)
     assert re.search(r"^  lag +3  messages in the source", ended.out, re.M), ended
     assert re.search(rf"^  stream +1  {topic}/0$", ended.out, re.M) and re.search(rf"^  stream +2  {topic}/1$", ended.out, re.M)
-    assert p.once("status", "--json", p.name).json["lag"] == {"left": 3, "not_known": 0, "streams": [
+    assert lag(p) == {"left": 3, "not_known": 0, "streams": [
         {"name": f"{topic}/0", "left": 1}, {"name": f"{topic}/1", "left": 2}]}
 
 
@@ -274,13 +285,13 @@ def test_status_does_not_wait_for_a_broker_that_is_away(tmp_path, client):
     ended = p.once("status", p.name)
     assert time.monotonic() - began < 8
     assert ended.status == 0 and re.search(r"^  lag +\?  could not be read: no broker answers \(127.0.0.1:1\)", ended.out, re.M), ended
-    assert "no broker answers" in p.once("status", "--json", p.name).json["lag"]["error"]
+    assert "no broker answers" in lag(p)["error"]
 
 
 def test_a_file_has_no_lag(tmp_path):
     p = Pipeline(tmp_path, HANDLER, "CREATE TABLE t(id);")
     p.run()
-    assert p.once("status", "--json", p.name).json["lag"] is None
+    assert lag(p) is None
     assert "lag" not in p.once("status", p.name).out
 
 

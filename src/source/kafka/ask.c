@@ -315,28 +315,19 @@ static void say_out_of_range(const asking *a, const kafka_ends *e, const char *w
 /* Where a run goes on; -1: there is no place, or it is said why not. */
 static int find_next(const asking *a, const kafka_ends *e, int64_t *next, const char **who, once_error *err)
 {
-    char place[300];
-    kafka_cursor cursor;
-    *next = e->committed;
-    if (!a->k->kafka->cursor) return ONCE_OK;
-    (void)snprintf(place, sizeof place, "%s/%d", e->topic, (int)e->number);
-    const int rc = once__kafka_read_cursor(a->facts, place, &cursor, err);
+    kafka_next found;
+    const int rc = once__kafka_survey_next(a->k, a->facts, e, &found, err);
     if (rc != ONCE_OK) return rc;
-    switch (once__kafka_judge_cursor(&cursor, e->committed, &e->kept)) {
-    case KAFKA_CURSOR_VOID: break;
-    case KAFKA_CURSOR_COUNTS:
-        *next = cursor.next;
-        *who = "the cursor in the store";
-        break;
-    case KAFKA_CURSOR_ALONE:
-        say(a, true,
-            "the store has read '%s' up to offset %" PRId64
-            ", but group '%s' has no offset for it any more: the topic was made anew, or the group was deleted or has "
-            "expired; %s",
-            place, cursor.next, a->k->group, then(a));
-        *next = -1;
-        *who = NULL;
-    }
+    *next = found.offset;
+    if (found.fate == KAFKA_CURSOR_COUNTS) *who = "the cursor in the store";
+    if (found.fate != KAFKA_CURSOR_ALONE) return ONCE_OK;
+    say(a, true,
+        "the store has read '%s/%d' up to offset %" PRId64
+        ", but group '%s' has no offset for it any more: the topic was made anew, or the group was deleted or has "
+        "expired; %s",
+        e->topic, (int)e->number, found.cursor, a->k->group, then(a));
+    *next = -1;
+    *who = NULL;
     return ONCE_OK;
 }
 

@@ -281,7 +281,8 @@ int once__kafka_keep(once_source *source, const once_facts *facts, once_item *co
 int once__kafka_look(once_source *source, once_coordinates at, const once_facts *facts, once_error *err);
 int once__kafka_ask(once_source *source, const once_facts *facts, once_source_report *report, void *user,
                     once_error *err);
-int once__kafka_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
+int once__kafka_backlog(once_source *source, const once_facts *facts, int64_t ms, once_source_left *visit, void *user,
+                        once_error *err);
 
 extern const once_source_ops once__kafka_ops;
 

@@ -214,7 +214,33 @@ int once__kafka_survey_offsets(kafka_source *k, int64_t until_ns, kafka_survey *
     return rc;
 }
 
-int once__kafka_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err)
+int once__kafka_survey_next(const kafka_source *k, const once_facts *facts, const kafka_ends *e, kafka_next *out,
+                            once_error *err)
+{
+    char place[300];
+    kafka_cursor cursor;
+    *out = (kafka_next){.fate = KAFKA_CURSOR_VOID, .offset = e->committed, .cursor = -1};
+    if (!k->kafka->cursor) return ONCE_OK;
+    (void)snprintf(place, sizeof place, "%s/%d", e->topic, (int)e->number);
+    const int rc = once__kafka_read_cursor(facts, place, &cursor, err);
+    if (rc != ONCE_OK) return rc;
+    out->fate = once__kafka_judge_cursor(&cursor, e->committed, &e->kept);
+    out->cursor = cursor.next;
+    if (out->fate == KAFKA_CURSOR_COUNTS) out->offset = cursor.next;
+    return ONCE_OK;
+}
+
+/* -1: it is not known where a run begins, or one would end with an error. */
+static int64_t left_of(const kafka_source *k, const kafka_ends *e, const kafka_next *next)
+{
+    const bool first = next->fate == KAFKA_CURSOR_ALONE ? k->kafka->out_of_range != ONCE_KAFKA_STOP
+                                                        : k->kafka->start == ONCE_KAFKA_EARLIEST;
+    const int64_t from = next->offset >= 0 ? next->offset : first ? e->low : -1;
+    return e->high < 0 || from < 0 ? -1 : e->high > from ? e->high - from : 0;
+}
+
+int once__kafka_backlog(once_source *source, const once_facts *facts, int64_t ms, once_source_left *visit, void *user,
+                        once_error *err)
 {
     kafka_source *k = once__kafka(source);
     assert(k->purpose == ONCE_OPEN_CHECK && ms > 0);
@@ -224,12 +250,17 @@ int once__kafka_backlog(once_source *source, int64_t ms, once_source_left *visit
     int rc = once__kafka_survey_topics(k, until_ns, &s, err);
     if (rc == ONCE_OK) rc = once__kafka_survey_offsets(k, until_ns, &s, &denied, err);
     if (rc == ONCE_OK && denied) rc = once__kafka_fail(err, denied, "cannot read the offsets of group '%s'", k->group);
+    int64_t *left = rc == ONCE_OK ? once_arena_new(&s.arena, int64_t, s.n_ends + 1) : NULL;
+    if (rc == ONCE_OK && !left) rc = once_no_memory(err, "for partitions");
     for (size_t i = 0; rc == ONCE_OK && i < s.n_ends; i++) {
-        const kafka_ends *e = &s.ends[i];
+        kafka_next next;
+        rc = once__kafka_survey_next(k, facts, &s.ends[i], &next, err);
+        left[i] = rc == ONCE_OK ? left_of(k, &s.ends[i], &next) : -1;
+    }
+    for (size_t i = 0; rc == ONCE_OK && i < s.n_ends; i++) {
         char place[300];
-        const int64_t from = e->committed >= 0 ? e->committed : k->kafka->start == ONCE_KAFKA_EARLIEST ? e->low : -1;
-        (void)snprintf(place, sizeof place, "%s/%d", e->topic, (int)e->number);
-        visit(user, place, e->high < 0 || from < 0 ? -1 : e->high > from ? e->high - from : 0);
+        (void)snprintf(place, sizeof place, "%s/%d", s.ends[i].topic, (int)s.ends[i].number);
+        visit(user, place, left[i]);
     }
     once_arena_release(&s.arena);
     return rc;

@@ -22,6 +22,13 @@ typedef struct kafka_ends {
     kafka_kept kept;              /* with the group's offset */
 } kafka_ends;
 
+/* Where a run goes on in a partition. */
+typedef struct kafka_next {
+    kafka_cursor_fate fate; /* COUNTS: the cursor decides; ALONE: a run does not go on there */
+    int64_t offset;         /* -1: there is none */
+    int64_t cursor;         /* of the store; -1: none, or `cursor` is not set */
+} kafka_next;
+
 /* All zero before; the caller releases the arena. */
 typedef struct kafka_survey {
     once_arena arena;
@@ -38,5 +45,8 @@ int once__kafka_survey_topics(kafka_source *k, int64_t until_ns, kafka_survey *o
 /* `denied`: why the group's offsets are not known; 0: they are. */
 int once__kafka_survey_offsets(kafka_source *k, int64_t until_ns, kafka_survey *survey, rd_kafka_resp_err_t *denied,
                                once_error *err);
+/* The group's offset or, with `cursor: true`, what the store has. */
+int once__kafka_survey_next(const kafka_source *k, const once_facts *facts, const kafka_ends *e, kafka_next *out,
+                            once_error *err);
 
 #endif

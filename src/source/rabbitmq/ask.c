@@ -216,8 +216,10 @@ int once__rabbitmq_ask_hold(rabbitmq_source *r, once_error *err)
 }
 
 /* Messages that are ready, and those that are delivered and not acked, where the management API tells them. */
-int once__rabbitmq_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err)
+int once__rabbitmq_backlog(once_source *source, const once_facts *facts, int64_t ms, once_source_left *visit,
+                           void *user, once_error *err)
 {
+    (void)facts;
     rabbitmq_source *r = once__rabbitmq(source);
     rabbitmq_counts counts;
     bool version_4;

@@ -204,7 +204,8 @@ int once__rabbitmq_ask(once_source *source, const once_facts *facts, once_source
                        once_error *err);
 int64_t once__rabbitmq_lag(once_source *source, uint32_t stream);
 void once__rabbitmq_lag_parts(once_source *source, uint32_t stream, char out[ONCE_LAG_PARTS]);
-int once__rabbitmq_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
+int once__rabbitmq_backlog(once_source *source, const once_facts *facts, int64_t ms, once_source_left *visit,
+                           void *user, once_error *err);
 
 extern const once_source_ops once__rabbitmq_ops;
 

@@ -50,8 +50,10 @@ static void read_answer(const sqs_call *call, int64_t out[ONCE_SQS_COUNTS])
 
 /* --- for `once status` -------------------------------------------------------------------------------------------- */
 
-int once__sqs_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err)
+int once__sqs_backlog(once_source *source, const once_facts *facts, int64_t ms, once_source_left *visit, void *user,
+                      once_error *err)
 {
+    (void)facts;
     sqs_source *q = once__sqs(source);
     sqs_call *call = &q->aside->calls[0];
     int64_t now[ONCE_SQS_COUNTS];

@@ -212,7 +212,8 @@ void once__sqs_count(sqs_source *q);   /* asks by the client `polls`, if it is t
 void once__sqs_counted(sqs_source *q); /* the call has ended */
 int64_t once__sqs_lag(once_source *source, uint32_t stream);
 void once__sqs_lag_parts(once_source *source, uint32_t stream, char out[ONCE_LAG_PARTS]);
-int once__sqs_backlog(once_source *source, int64_t ms, once_source_left *visit, void *user, once_error *err);
+int once__sqs_backlog(once_source *source, const once_facts *facts, int64_t ms, once_source_left *visit, void *user,
+                      once_error *err);
 
 /* --- the source (sqs.c) ------------------------------------------------------------------------------------------- */
 

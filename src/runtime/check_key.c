@@ -23,6 +23,14 @@ static bool has_source(const once_template *key, const char *name)
     return false;
 }
 
+/* It has what the broker makes anew for each send. */
+static bool is_numbered(const once_spec *spec, const once_template *key)
+{
+    for (const char *const *name = spec->source.kind->numbered; name && *name; name++)
+        if (has_source(key, *name)) return true;
+    return false;
+}
+
 #define SNS_CATCHES                                                                                                    \
     "its key catches a redelivery, also a second delivery by SNS, which has the same MessageId; a second publish by "  \
     "the producer and a second event for the same fact have another one and are not caught; a message without an "     \
@@ -45,8 +53,7 @@ static const char *event_catches(const once_spec *spec)
 const char *once__key_catches(const once_spec *spec, const once_template *key)
 {
     assert(key);
-    if (once_template_uses(key, ONCE_PLACE_COORDINATES) || has_source(key, "offset") || has_source(key, "message_id") ||
-        has_source(key, "sequence_number"))
+    if (once_template_uses(key, ONCE_PLACE_COORDINATES) || is_numbered(spec, key))
         return "its key catches a redelivery only; it does not catch a second send by the producer, nor a second event "
                "for the same fact, because these have other coordinates";
     if (has_source(key, "timestamp") || has_source(key, "sent"))
@@ -60,9 +67,9 @@ const char *once__key_catches(const once_spec *spec, const once_template *key)
     if (has_source(key, "deduplication_id"))
         return "its key catches a redelivery, and a second send if the producer gives it the same deduplication id; it "
                "catches a second event for the same fact only if that id names the fact";
-    if (has_source(key, "message_id"))
+    if (has_source(key, "message_id")) /* a property that the producer sets */
         return "its key catches a redelivery, and a second send if the producer gives it the same message id; a second "
-               "event for the same fact has another id and is not caught";
+               "event for the same fact is not caught, unless that id names the fact";
     if (once_template_uses(key, ONCE_PLACE_HEADER))
         return "its key catches a redelivery, and a second send if the producer gives it the same header; it catches a "
                "second event for the same fact only if the header names that fact";

@@ -376,6 +376,7 @@ static bool has(const once_source_spec *source, once_bytes place)
 }
 
 static const char *const names[] = {"topic", "partition", "offset", "timestamp", "key", "key_base64", NULL};
+static const char *const numbered[] = {"offset", NULL};
 
 const once_source_kind once__source_kafka = {
     .name = "kafka",
@@ -389,6 +390,7 @@ const once_source_kind once__source_kafka = {
               .text = "Topics of Apache Kafka."},
     .size = sizeof(once_kafka_spec),
     .names = names,
+    .numbered = numbered,
     .conclude = conclude,
     .doubts = doubts,
     .repeats = "a topic that is deleted and made anew",

@@ -143,6 +143,9 @@ typedef struct once_source_kind {
     /* Those of the names that are not the same at each delivery (how often it was delivered), ends with NULL: what
      * decides the key, the lane, the handler, the tenant, the version or the time may not have them. NULL: none. */
     const char *const *varying;
+    /* Those of the names that the broker makes anew for each send (an offset, an id of its own), ends with NULL: a key
+     * with one of them catches a redelivery only. NULL: none. */
+    const char *const *numbered;
     /* The template of `order` for a file that has none, because the source itself has lanes (the groups of a FIFO
      * queue); NULL: none. `own` is its map, not read yet. Or NULL. */
     const char *(*order)(const once_node *own);

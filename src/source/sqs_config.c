@@ -233,6 +233,7 @@ static void visit_secrets(const once_source_spec *source, once_secret_visit *vis
 static const char *const names[] = {"message_id", "group", "deduplication_id", "sequence_number", "sender",
                                     "sent",       "trace", "dead_letter_of",   "receive_count",   NULL};
 static const char *const varying[] = {"receive_count", NULL};
+static const char *const numbered[] = {"message_id", "sequence_number", NULL};
 
 const once_source_kind once__source_sqs = {
     .name = "sqs",
@@ -247,6 +248,7 @@ const once_source_kind once__source_sqs = {
     .size = sizeof(once_sqs_spec),
     .names = names,
     .varying = varying,
+    .numbered = numbered,
     .order = order,
     .conclude = conclude,
     .doubts = doubts,

@@ -25,6 +25,7 @@ static void each_kind_of_key_has_its_words(void **state)
         const char *key, *words;
         once_event_form form;
         const char *unstable;
+        const once_source_kind *kind; /* NULL: Kafka */
     } keys[] = {
         {"${coordinates}", "a redelivery only; it does not catch a second send"},
         {"${/id}:${coordinates}", "a redelivery only"},
@@ -44,13 +45,20 @@ static void each_kind_of_key_has_its_words(void **state)
         {"${/account}:${time:/at:5m}", "if its fields name that fact"},
         {"${source:key}", "its key is the record key"},
         {"${source:key_base64}", "its key is the record key"},
+        {"${source:message_id}", "a redelivery only", .kind = &once__source_sqs},
+        {"${source:sequence_number}", "a redelivery only", .kind = &once__source_sqs},
+        {"${source:deduplication_id}", "the same deduplication id", .kind = &once__source_sqs},
+        {"${source:message_id}", "if the producer gives it the same message id", .kind = &once__source_rabbitmq},
+        {"${source:message_id}/${coordinates}", "a redelivery only", .kind = &once__source_rabbitmq},
         {"${source:topic}", "names no single message"},
         {"everything", "names no single message"},
     };
     (void)state;
     once_arena arena = {0};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const once_spec spec = {.events = keys[i].form, .source = {.unstable = keys[i].unstable}};
+        const once_spec spec = {
+            .events = keys[i].form,
+            .source = {.unstable = keys[i].unstable, .kind = keys[i].kind ? keys[i].kind : &once__source_kafka}};
         const char *text = once__key_catches(&spec, parse(&arena, keys[i].key));
         if (!strstr(text, keys[i].words)) fail_msg("%s: %s", keys[i].key, text);
     }

@@ -40,10 +40,10 @@ def in_this_cluster(text, client, brokers=None):
 @pytest.mark.parametrize("number", range(len(PAGE.blocks)))
 def test_every_pipeline_of_the_page_is_accepted_by_the_cluster(tmp_path, client, number):
     block = PAGE.blocks[number]
-    secure = "SASL_SSL" in block  # the tests' broker has SASL and TLS on ports of their own
-    text, _ = in_this_cluster(PAGE.whole(block), client, kafka.sasl(client) if secure else None)
+    secure = "SASL_SSL" in block
+    text, _ = in_this_cluster(PAGE.whole(block), client, kafka.sasl_tls(client) if secure else None)
     if secure:
-        text = text.replace("SASL_SSL", "SASL_PLAINTEXT").replace("/etc/ssl/certs/kafka-ca.pem", client.ca).replace("username: once", "username: alice")
+        text = text.replace("/etc/ssl/certs/kafka-ca.pem", client.ca).replace("username: once", "username: alice")
     (tmp_path / "p.yaml").write_text(text)
     ended = once("check", "p.yaml", cwd=tmp_path, env={"WORKER": "1", "KAFKA_PASSWORD": kafka.USERS["alice"]})
     assert ended.status == 0, ended

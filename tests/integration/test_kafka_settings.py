@@ -1,10 +1,12 @@
 """source: kafka and its settings: properties of librdkafka, names of members, certificates."""
 
+import os
 import socket
 
 import pytest
 
 import kafka
+from certificates import make_certificates, make_client
 from harness import Pipeline
 from kafkapipeline import CONFIG, TABLE, KafkaPipeline, need_kafka, numbered
 
@@ -68,3 +70,91 @@ def test_the_instance_has_the_host_and_the_variable(tmp_path, client):
     client.produce(topic, *numbered(1))
     p.run_until(lambda: p.count() == 1, env={"WORKER": "7"})
     assert [member.instance for member in client.members(p.group)] == [f"w-{socket.gethostname()}-7.a"], "a stop is no leave"
+
+
+# ---- certificates ----
+
+SEALED = "sealed-with-this"
+
+
+@pytest.fixture(scope="module")
+def made(client, tmp_path_factory):
+    """A folder with the certificate of a client by the brokers' CA, and in `strange` all that another CA makes."""
+    folder = tmp_path_factory.mktemp("certificates")
+    make_client(folder, "alice", os.path.dirname(client.ca), SEALED)
+    strange = folder / "strange"
+    strange.mkdir()
+    make_certificates(strange)
+    make_client(strange, "alice")
+    return folder
+
+
+def refused(p, **more):
+    """What check says, which is asked for: a run tries again, as if the broker came back with another certificate."""
+    ended = p.once("check", p.name, **more)
+    assert ended.status == 3 and "p.yaml:3: the brokers (" in ended.err and ") refuse the connection: " in ended.err, ended
+    assert SEALED not in ended.out + ended.err
+    return ended.err
+
+
+def test_a_broker_with_a_certificate_by_another_ca_is_refused(tmp_path, client, made):
+    topic = client.topic()
+    p = KafkaPipeline(tmp_path, client, topic, brokers=kafka.tls(client),
+                      properties={"security.protocol": "SSL", "ssl.ca.location": made / "strange" / "ca.pem"})
+    client.produce(topic, *numbered(1))
+    assert "certificate verify failed" in refused(p)
+    with p.start() as running:
+        p.wait(running, lambda: "certificate verify failed" in p.said(running), what="a run says it, too")
+        p.stop(running)
+    assert p.count() == 0 and p.committed() == {}
+
+
+def test_a_broker_under_another_name_is_refused(tmp_path, client):
+    """Its certificate is for 127.0.0.1 and localhost, and 127.1 is the same address; that the CA is right is not enough."""
+    brokers = kafka.tls(client).replace("127.0.0.1", "127.1")
+    p = KafkaPipeline(tmp_path, client, client.topic(), brokers=brokers, properties={"security.protocol": "SSL", "ssl.ca.location": client.ca})
+    assert "certificate verify failed" in refused(p)
+
+
+def certified(folder, client, topic, where, key, password=None):
+    properties = {"security.protocol": "SSL", "ssl.ca.location": client.ca}
+    if where:
+        properties.update({"ssl.certificate.location": where / "alice.crt", "ssl.key.location": where / key})
+    if password:
+        properties["ssl.key.password"] = "env:SEALED"
+    return KafkaPipeline(folder, client, topic, brokers=kafka.certified(client), properties=properties)
+
+
+def test_a_client_has_a_certificate_and_a_key_with_a_password(tmp_path, client, made):
+    topic = client.topic()
+    client.produce(topic, *numbered(3))
+    p = certified(tmp_path, client, topic, made, "alice.sealed", "env:SEALED")
+    p.run_until(lambda: p.count() == 3, env={"SEALED": SEALED})
+    p.check(3)
+    ended = p.once("check", p.name, env={"SEALED": "not-the-password"})
+    assert ended.status == 2 and "p.yaml:3: 'kafka': " in ended.err and "ssl.key.location" in ended.err, ended
+    assert "not-the-password" not in ended.out + ended.err
+
+
+@pytest.mark.parametrize("where", [None, "strange"])
+def test_a_client_without_a_certificate_by_the_brokers_ca_is_refused(tmp_path, client, made, where):
+    """With TLS 1.3 it hears of that behind the handshake, when it reads the first answer."""
+    p = certified(tmp_path, client, client.topic(), where and made / where, "alice.key")
+    assert "SSL alert number" in refused(p)
+    with p.start() as running:
+        p.wait(running, lambda: "SSL alert number" in p.said(running), what="a run says it, too")
+        p.stop(running)
+
+
+def test_names_and_passwords_with_tls(tmp_path, client, made):
+    topic = client.topic()
+    properties = {"security.protocol": "SASL_SSL", "ssl.ca.location": client.ca, "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice",
+                  "sasl.password": "env:SECRET"}
+    p = KafkaPipeline(tmp_path, client, topic, properties=properties, brokers=kafka.sasl_tls(client))
+    client.produce(topic, *numbered(3))
+    p.run_until(lambda: p.count() == 3, env={"SECRET": kafka.USERS["alice"]})
+    p.check(3)
+    assert "uthentication" in refused(p, env={"SECRET": "not-the-password"})
+    strange = KafkaPipeline(tmp_path / "strange", client, topic, properties={**properties, "ssl.ca.location": made / "strange" / "ca.pem"},
+                            brokers=kafka.sasl_tls(client))
+    assert "certificate verify failed" in refused(strange, env={"SECRET": kafka.USERS["alice"]})

@@ -11,10 +11,14 @@ def openssl(folder, *arguments):
     subprocess.run(["openssl", *arguments], cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def make_client(folder, name):
-    """The certificate of a client, NAME.key and NAME.crt, by the CA that make_certificates has made in this folder."""
+def make_client(folder, name, ca=".", password=None):
+    """The certificate of a client, NAME.key and NAME.crt, by the CA that make_certificates has made in the folder `ca`. With a password,
+    NAME.sealed is the key that needs it."""
     openssl(folder, "req", *NEW_KEY, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-    openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-out", f"{name}.crt")
+    openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}/ca.pem", "-CAkey", f"{ca}/ca.key", "-CAcreateserial", "-days", "2",
+            "-out", f"{name}.crt")
+    if password:
+        openssl(folder, "pkcs8", "-topk8", "-in", f"{name}.key", "-passout", f"pass:{password}", "-out", f"{name}.sealed")
 
 
 def make_certificates(folder):

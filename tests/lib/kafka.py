@@ -11,8 +11,9 @@ starts its own. Every test makes topics and groups of its own in it. A test that
         topic = kafka.topic(replicas=3)
         kafka.brokers[0].kill()
 
-Each broker has three listeners, at the port of its address and the next two: PLAINTEXT, SASL (PLAIN, SCRAM-SHA-256, OAUTHBEARER with
-tokens that are not signed) and TLS. Who connects without a name may do everything; others what no rule denies (Client.deny)."""
+Each broker has five listeners, at the port of its address and those behind it: PLAINTEXT, SASL (PLAIN, SCRAM-SHA-256, OAUTHBEARER with
+tokens that are not signed), TLS, SASL with TLS, and TLS with a certificate of the client. Who connects without a name may do everything;
+others what no rule denies (Client.deny)."""
 
 import atexit
 import os
@@ -35,11 +36,25 @@ JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmx
         f"-Dlog4j.configuration=file:{FIXTURES}/log4j.properties"]
 CLUSTER_ID = "b25jZS10ZXN0cy1rYWZrYQ"
 STARTS_S = 90
+LISTENERS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "TLS": "SSL", "SASLTLS": "SASL_SSL", "CERTIFIED": "SSL", "CONTROLLER": "PLAINTEXT"}
+
+
+def login(listener):
+    """The mechanisms of a listener with SASL."""
+    module, name = "org.apache.kafka.common.security", f"listener.name.{listener.lower()}"
+    return {
+        f"{name}.plain.sasl.jaas.config": f"{module}.plain.PlainLoginModule required "
+                                          + " ".join(f'user_{user}="{password}"' for user, password in USERS.items()) + ";",
+        f"{name}.scram-sha-256.sasl.jaas.config": f"{module}.scram.ScramLoginModule required;",
+        f"{name}.oauthbearer.sasl.jaas.config": f'{module}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="nobody";',
+    }
+
+
 SETTINGS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL",
+    "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items()),
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
@@ -56,12 +71,11 @@ SETTINGS = {
     "super.users": "User:ANONYMOUS",
     "allow.everyone.if.no.acl.found": "true",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
-    "listener.name.sasl.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
-                                                 + " ".join(f'user_{name}="{password}"' for name, password in USERS.items()) + ";",
-    "listener.name.sasl.scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-    "listener.name.sasl.oauthbearer.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
-                                                       'unsecuredLoginStringClaim_sub="nobody";',
+    **login("SASL"),
+    **login("SASLTLS"),
     "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
+    "listener.name.certified.ssl.client.auth": "required",
 }
 
 
@@ -79,11 +93,10 @@ class Broker:
         self.process = None
 
     def configure(self, voters, settings):
-        listeners = {"PLAINTEXT": self.port, "SASL": self.port + 1, "TLS": self.port + 2, "CONTROLLER": self.port + 3}
-        texts = [f"{name}://127.0.0.1:{port}" for name, port in listeners.items()]
+        texts = [f"{name}://127.0.0.1:{self.port + behind}" for behind, name in enumerate(LISTENERS)]
         settings = {**settings, "node.id": self.node, "controller.quorum.voters": voters, "log.dirs": self.folder,
-                    "listeners": ",".join(texts), "advertised.listeners": ",".join(texts[:3]),
-                    "ssl.keystore.location": os.path.join(self.cluster.folder, "broker.pem")}
+                    "listeners": ",".join(texts), "advertised.listeners": ",".join(texts[:-1]),
+                    "ssl.keystore.location": os.path.join(self.cluster.folder, "broker.pem"), "ssl.truststore.location": self.cluster.ca}
         with open(self.properties, "w") as file:
             file.writelines(f"{name}={value}\n" for name, value in settings.items())
 
@@ -152,9 +165,10 @@ class Cluster(Client):
             raise
 
     def _make(self, n, settings):
-        first = free_ports(4 * n)
-        self.brokers = [Broker(self, node, first + 4 * (node - 1)) for node in range(1, n + 1)]
-        voters = ",".join(f"{broker.node}@127.0.0.1:{broker.port + 3}" for broker in self.brokers)
+        ports = len(LISTENERS)
+        first = free_ports(ports * n)
+        self.brokers = [Broker(self, node, first + ports * (node - 1)) for node in range(1, n + 1)]
+        voters = ",".join(f"{broker.node}@127.0.0.1:{broker.port + ports - 1}" for broker in self.brokers)
         copies = {f"{topic}.replication.factor": n for topic in ("offsets.topic", "transaction.state.log")}
         copies.update({"default.replication.factor": n, "transaction.state.log.min.isr": min(n, 2), "min.insync.replicas": min(n, 2)})
         for broker in self.brokers:
@@ -213,17 +227,26 @@ def shared():
 
 
 def sasl(client):
-    """The address of the SASL listener; that of TLS."""
-    return _listener(client, 1)
+    """The addresses of the other listeners."""
+    return _listener(client, "SASL")
 
 
 def tls(client):
-    return _listener(client, 2)
+    return _listener(client, "TLS")
 
 
-def _listener(client, behind):
+def sasl_tls(client):
+    return _listener(client, "SASLTLS")
+
+
+def certified(client):
+    """Of the one that asks for a certificate by the CA in client.ca (certificates.make_client)."""
+    return _listener(client, "CERTIFIED")
+
+
+def _listener(client, name):
     host, port = client.address.split(",")[0].rsplit(":", 1)
-    return f"{host}:{int(port) + behind}"
+    return f"{host}:{int(port) + list(LISTENERS).index(name)}"
 
 
 def serve():

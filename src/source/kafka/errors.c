@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "source/kafka/kafka.h"
 
@@ -29,6 +30,14 @@ int once__kafka_status(rd_kafka_resp_err_t error)
     case RD_KAFKA_RESP_ERR__FATAL: return ONCE_E_IO;
     default: return ONCE_E_UNAVAILABLE;
     }
+}
+
+rd_kafka_resp_err_t once__kafka_event_error(rd_kafka_event_t *event)
+{
+    const rd_kafka_resp_err_t error = rd_kafka_event_error(event);
+    const char *text = rd_kafka_event_error_string(event);
+    const bool alert = error == RD_KAFKA_RESP_ERR__TRANSPORT && text && strstr(text, "SSL alert number");
+    return alert ? RD_KAFKA_RESP_ERR__SSL : error;
 }
 
 int once__kafka_fail(once_error *err, rd_kafka_resp_err_t error, const char *format, ...)

@@ -128,7 +128,9 @@ static void note_error(kafka_source *k, rd_kafka_t *client, rd_kafka_event_t *ev
 {
     once_error failure;
     rd_kafka_t *probe = client == k->reader ? client : NULL;
-    rd_kafka_resp_err_t error = rd_kafka_event_error(event);
+    const rd_kafka_resp_err_t error = once__kafka_event_error(event);
+    /* Brokers that refuse us are down for the client. That they refuse, and why, is what an operator must know. */
+    if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && k->failed == ONCE_E_DENIED && k->probe) return;
     if (rd_kafka_event_error_is_fatal(event)) {
         (void)once__kafka_fatal(k, client, &failure);
     } else {

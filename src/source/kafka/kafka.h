@@ -208,6 +208,9 @@ int once__kafka_fatal(const kafka_source *k, rd_kafka_t *client, once_error *err
 
 /* errors.c: the status that an error of librdkafka means. */
 int once__kafka_status(rd_kafka_resp_err_t error);
+/* The error of an error event. With TLS 1.3 a broker refuses the certificate of a client behind the handshake, by an
+ * alert. librdkafka calls that a transport error; here it is one of SSL. */
+rd_kafka_resp_err_t once__kafka_event_error(rd_kafka_event_t *event);
 /* Writes the error, with what happened in front, and returns its status. */
 int once__kafka_fail(once_error *err, rd_kafka_resp_err_t error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

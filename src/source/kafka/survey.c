@@ -20,25 +20,30 @@ int once__kafka_left_ms(const kafka_source *k, int64_t until_ns)
 
 /* --- brokers that do not answer ----------------------------------------------------------------------------------- */
 
-/* A refused password or certificate: it comes as an event, and the question itself ends with its time. */
-static rd_kafka_resp_err_t refused(rd_kafka_queue_t *events, char *why, size_t size)
+/* What the client says while a question waits: it ends with its time, and the reason comes as an event. */
+typedef struct trouble {
+    bool refused; /* the password or the certificate */
+    char why[300];
+} trouble;
+
+static void look_for_trouble(rd_kafka_queue_t *events, trouble *out)
 {
-    rd_kafka_resp_err_t found = RD_KAFKA_RESP_ERR_NO_ERROR;
     rd_kafka_event_t *event;
     while ((event = rd_kafka_queue_poll(events, 0))) {
-        const rd_kafka_resp_err_t error = rd_kafka_event_error(event);
-        if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_ERROR && once__kafka_status(error) == ONCE_E_DENIED) {
+        const rd_kafka_resp_err_t error =
+            rd_kafka_event_type(event) == RD_KAFKA_EVENT_ERROR ? once__kafka_event_error(event) : 0;
+        const bool refused = once__kafka_status(error) == ONCE_E_DENIED;
+        if (error && error != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && (refused || !out->refused)) {
             const char *text = rd_kafka_event_error_string(event);
-            (void)snprintf(why, size, "%s", text ? text : rd_kafka_err2str(error));
-            found = error;
+            (void)snprintf(out->why, sizeof out->why, "%s", text ? text : rd_kafka_err2str(error));
+            out->refused = refused;
         }
         rd_kafka_event_destroy(event);
     }
-    return found;
 }
 
-/* Fails with the names of the brokers. `why`: in words, or empty. */
-static int fail_with_brokers(const kafka_source *k, rd_kafka_resp_err_t error, const char *why, once_error *err)
+/* Fails with the names of the brokers. */
+static int fail_with_brokers(const kafka_source *k, rd_kafka_resp_err_t error, const trouble *said, once_error *err)
 {
     char brokers[400] = "";
     size_t len = 0;
@@ -48,23 +53,25 @@ static int fail_with_brokers(const kafka_source *k, rd_kafka_resp_err_t error, c
             snprintf(brokers + len, sizeof brokers - len, "%s%.*s", i ? ", " : "", (int)broker.len, broker.data);
         if (more > 0) len += (size_t)more;
     }
-    if (why[0]) return once_fail(err, ONCE_E_DENIED, "the brokers (%s) refuse the connection: %s", brokers, why);
-    return once_fail(err, once__kafka_status(error), "no broker answers (%s): %s", brokers, rd_kafka_err2str(error));
+    if (said->refused)
+        return once_fail(err, ONCE_E_DENIED, "the brokers (%s) refuse the connection: %s", brokers, said->why);
+    return once_fail(err, once__kafka_status(error), "no broker answers (%s): %s", brokers,
+                     said->why[0] ? said->why : rd_kafka_err2str(error));
 }
 
 /* `topic` is NULL for all topics. In steps, because a refused password is known long before the time is over. */
 static int ask_metadata(kafka_source *k, rd_kafka_topic_t *topic, int64_t until_ns, const rd_kafka_metadata_t **out,
                         once_error *err)
 {
-    char why[300] = "";
+    trouble said = {0};
     for (;;) {
         const int left_ms = once__kafka_left_ms(k, until_ns);
         const rd_kafka_resp_err_t error =
             rd_kafka_metadata(k->reader, !topic, topic, out, left_ms < STEP_MS ? left_ms : STEP_MS);
         if (!error) return ONCE_OK;
-        if (refused(k->reader_events, why, sizeof why) || once__kafka_now_ns(k) >= until_ns ||
-            once__kafka_status(error) != ONCE_E_UNAVAILABLE)
-            return fail_with_brokers(k, error, why, err);
+        look_for_trouble(k->reader_events, &said);
+        if (said.refused || once__kafka_now_ns(k) >= until_ns || once__kafka_status(error) != ONCE_E_UNAVAILABLE)
+            return fail_with_brokers(k, error, &said, err);
     }
 }
 

@@ -1,9 +1,14 @@
 """`preset: cloudevents`, as a user meets it."""
 
+import json
 import os
 import stat
 
+import kafka
 from harness import Pipeline, counts
+from kafkapipeline import KafkaPipeline, need_kafka
+
+need_kafka()
 
 
 def structured(number, kind="t", source="/s", **more):
@@ -52,3 +57,55 @@ def test_another_key_than_the_presets_needs_a_word(tmp_path):
     p.configure('preset: cloudevents\nkey: "${event:id}"\nhandler: {sql: ["INSERT INTO t VALUES (:id)"]}\n')
     ended = p.try_run()
     assert ended.status == 2 and "--confirm-scope-change" in ended.err, ended
+
+
+# ---- records of Kafka, as its protocol binding for CloudEvents has them ----
+
+def headers_of(number, kind="t", content="application/json", source="/s", **more):
+    attributes = {"specversion": "1.0", "id": str(number), "source": source, "type": kind, **more}
+    return [("content-type", content.encode()), *((f"ce_{name}", value.encode()) for name, value in attributes.items())]
+
+
+def letter(p):
+    return p.value("SELECT CAST(reason AS TEXT) FROM once_letter")
+
+
+def test_records_of_kafka_are_events(tmp_path):
+    """The headers of a binary one are its attributes; the media type says which form it is, also if a record has the headers of both."""
+    client = kafka.shared()
+    topic = client.topic()
+    p = KafkaPipeline(tmp_path, client, topic, """
+        preset: cloudevents
+        remember: 1h
+        handlers:
+          t: {sql: "INSERT INTO t(id, n) VALUES (:{event:source} || '#' || :{event:id} || ' ' || :{event:subject}, :{/data/n})"}
+          b: {sql: "INSERT INTO t(id, n) VALUES (:{event:source} || '#' || :{event:id} || ' ' || :{event:subject}, :n)"}
+        """.replace("\n        ", "\n"))
+    media = [("content-type", b"application/cloudevents+json; charset=UTF-8")]
+    client.produce(topic, structured(1, subject="x", data={"n": 10}), headers=media)
+    client.produce(topic, structured(1, source="/other", subject="x", data={"n": 11}))
+    client.produce(topic, structured(2, subject="x", data={"n": 12}), headers=[*media, *headers_of(1, "b")[1:]])
+    client.produce(topic, {"n": 13}, {"n": 13}, headers=headers_of(3, "b", subject="ü"))
+    client.produce(topic, {"n": 14}, headers=headers_of(4, "b", subject="x", time="2001-01-01T00:00:00Z"))
+    client.produce(topic, {"n": 15}, headers=headers_of(5, "b")[:-1])
+    client.produce(topic, {"n": 16}, headers=[("content-type", b"application/json")])
+    counts(p.run_until(lambda: p.committed() == {0: 8}, status=1), received=8, done=4, duplicates=1, dead=3, too_old=1)
+    assert sorted(p.rows("SELECT id, n FROM t")) == [("/other#1 x", 11), ("/s#1 x", 10), ("/s#2 x", 12), ("/s#3 ü", 13)]
+    reasons = [text for text, in p.rows("SELECT CAST(reason AS TEXT) FROM once_letter ORDER BY id")]
+    assert reasons[1:] == ["a CloudEvent without 'ce_type'",
+                           "not a CloudEvent: there is neither a header 'ce_specversion' nor a field 'specversion'"], reasons
+
+
+def test_binary_records_of_kafka_have_any_data(tmp_path):
+    """With `body: bytes` the attributes alone are read; a structured event has none that could be."""
+    client = kafka.shared()
+    topic = client.topic()
+    p = KafkaPipeline(tmp_path, client, topic, 'preset: cloudevents\nhandlers: {t: {sql: "INSERT INTO b VALUES (:once_key, :once_body)"}}\n',
+                      tables="CREATE TABLE b(k TEXT, body BLOB);", beside="body: bytes")
+    odd = [b"\0\xff{", b"", b'{"specversion": 2}']
+    for number, body in enumerate(odd):
+        client.produce(topic, body, body, headers=headers_of(number, content="application/octet-stream"))
+    client.produce(topic, json.dumps(structured(9)).encode(), headers=[("content-type", b"application/cloudevents+json")])
+    counts(p.run_until(lambda: p.committed() == {0: 7}, status=1), received=7, done=3, duplicates=3, dead=1)
+    assert sorted(p.rows("SELECT k, body FROM b")) == [(f"/s#{number}", body) for number, body in enumerate(odd)]
+    assert letter(p) == "a structured CloudEvent: its attributes are in the body, which is not read as JSON here"

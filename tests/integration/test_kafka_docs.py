@@ -57,7 +57,8 @@ def test_every_test_that_the_page_names_exists():
 
 def test_the_page_quotes_what_the_product_says():
     """Texts of the table "You see X" are in the sources."""
-    check_quoted("no broker answers (", "refuse the connection", "is shorter than", "could not read %.80s of", "share partitions by '%s'",
+    check_quoted("no broker answers (", "refuse the connection", "is shorter than", "less than all retries may take", "is shorter than all retries may take",
+                 "less than 'timeout' (", "could not read %.80s of", "share partitions by '%s'",
                  "by its client.id it is another consumer", "does not exist; create it", "the topic was made anew, or the broker lost its last messages",
                  "' has lost its offset ", "another worker has the same 'instance'", '"stream_stuck"')
 

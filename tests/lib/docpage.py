@@ -22,8 +22,9 @@ class Page:
         self.rest = {"consumer": "docs", "store": "sqlite:docs.db", "handler": "{exec: [cat]}", **rest}
 
     def whole(self, block):
-        """A part of a pipeline, with what it leaves out."""
-        return block + "".join(f"{name}: {value}\n" for name, value in self.rest.items() if not re.search(rf"^{name}:", block, re.M))
+        """A part of a pipeline, with what it leaves out; a preset has a key."""
+        said = {"handler": "handlers?", "key": "key|preset"}
+        return block + "".join(f"{name}: {value}\n" for name, value in self.rest.items() if not re.search(rf"^({said.get(name, name)}):", block, re.M))
 
     def check_tests(self, prefix, least):
         """Every test that the page names is in a file that begins with `prefix`."""

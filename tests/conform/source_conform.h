@@ -27,7 +27,8 @@
 enum {
     SRC_REMEMBERS = 1u << 20, /* what was acked does not come again, after a restart neither */
     SRC_HEADERS = 1u << 21,   /* a message can have headers */
-    SRC_BINARY = 1u << 22,    /* and any bytes as its body */
+    SRC_TEXT = 1u << 14,      /* and any text as its body, with newlines */
+    SRC_BINARY = 1u << 22,    /* or any bytes */
     SRC_EMPTY = 1u << 23,     /* or none */
     SRC_NO_BODY = 1u << 18,   /* or not even that: put gets NULL */
     SRC_UNORDERED = 1u << 17, /* they come in any order; with TIMED, tests see them in the order of their times */
@@ -53,7 +54,7 @@ typedef struct source_driver {
 
     void *(*make)(const struct source_driver *driver); /* a world with empty streams, of this test alone */
     void (*unmake)(void *world);
-    /* Durable when it returns. A body without SRC_BINARY is one line of JSON. */
+    /* Durable when it returns. A body without SRC_TEXT and SRC_BINARY is one line of JSON. */
     void (*put)(void *world, unsigned stream, once_bytes body, once_bytes headers);
     /* One more consumer of the same group, or one who only looks. */
     int (*open)(void *world, once_source_purpose purpose, once_source **out, once_error *err);

@@ -117,6 +117,15 @@ static void a_body_that_is_too_long_is_cut_and_says_so(source_fixture *f)
     free(body);
 }
 
+static void any_text_is_a_body(source_fixture *f)
+{
+    static const char text[] = " \t{no JSON\r\n\"'\\u0041</Body>&amp; \xc2\x80\xc3\xbc\xef\xbf\xbd\xf0\x9f\x98\x80\n";
+    src_put_body(f, 0, ONCE_BYTES(text));
+    src_open(f, 0);
+    src_fetch_until(f, 0, 1);
+    expect_body(f, 0, ONCE_BYTES(text));
+}
+
 static void any_bytes_are_a_body(source_fixture *f)
 {
     char body[256];
@@ -389,6 +398,7 @@ const source_test source_delivery[] = {
     SRC_TEST(bodies_come_as_they_were_put, 0),
     SRC_TEST(a_body_may_be_as_long_as_allowed, 0),
     SRC_TEST(a_body_that_is_too_long_is_cut_and_says_so, 0),
+    SRC_TEST(any_text_is_a_body, SRC_TEXT),
     SRC_TEST(any_bytes_are_a_body, SRC_BINARY),
     SRC_TEST(a_body_may_be_empty, SRC_EMPTY),
     SRC_TEST(a_message_has_the_time_when_it_was_sent, ONCE_SOURCE_TIMED | ONCE_SOURCE_REDELIVERS),

@@ -58,7 +58,7 @@ static void fail_ack(void *world, size_t done) { test_broker_fail_acks(((broker_
 static void hold_acks(void *world, bool hold) { test_broker_hold_acks(((broker_world *)world)->broker, hold); }
 static void lose(void *world, unsigned stream) { test_broker_lose(((broker_world *)world)->broker, stream); }
 
-#define ANY (SRC_HEADERS | SRC_BINARY | SRC_EMPTY | SRC_NO_BODY)
+#define ANY (SRC_HEADERS | SRC_TEXT | SRC_BINARY | SRC_EMPTY | SRC_NO_BODY)
 #define KEPT (ANY | SRC_REMEMBERS | ONCE_SOURCE_REDELIVERS)
 
 /* NAME, the bits, what else there is. */

@@ -174,7 +174,7 @@ static void lose(void *world, unsigned stream)
 }
 
 #define KEPT                                                                                                           \
-    (SRC_HEADERS | SRC_BINARY | SRC_EMPTY | SRC_NO_BODY | SRC_REMEMBERS | ONCE_SOURCE_REDELIVERS |                     \
+    (SRC_HEADERS | SRC_TEXT | SRC_BINARY | SRC_EMPTY | SRC_NO_BODY | SRC_REMEMBERS | ONCE_SOURCE_REDELIVERS |          \
      ONCE_SOURCE_STABLE | ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_TIMED)
 
 static int run(const char *name, unsigned bits)

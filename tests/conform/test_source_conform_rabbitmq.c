@@ -164,7 +164,7 @@ static void lose(void *world, unsigned stream)
 static int run(const char *name, const char *type)
 {
     const source_driver driver = {.name = name,
-                                  .bits = SRC_HEADERS | SRC_BINARY | SRC_EMPTY | SRC_REMEMBERS |
+                                  .bits = SRC_HEADERS | SRC_TEXT | SRC_BINARY | SRC_EMPTY | SRC_REMEMBERS |
                                           ONCE_SOURCE_REDELIVERS | ONCE_SOURCE_SINGLE_ACKS | ONCE_SOURCE_ASSIGNS,
                                   .streams = 1,
                                   .own = type,

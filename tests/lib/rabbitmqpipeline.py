@@ -52,10 +52,11 @@ class OnRabbit(OnBroker):
 
 
 class RabbitPipeline(OnRabbit, Pipeline):
-    def __init__(self, folder, client, queue, config=CONFIG, tables=TABLE, store="sqlite:store.db", more="", port=None, heartbeat="2s", name="p.yaml"):
+    def __init__(self, folder, client, queue, config=CONFIG, tables=TABLE, store="sqlite:store.db", more="", port=None, heartbeat="2s", beside="",
+                 name="p.yaml"):
         os.makedirs(folder, exist_ok=True)
         self.client, self.queue = client, queue
-        self.text = source(client, queue, more, port, heartbeat)
+        self.text = source(client, queue, more, port, heartbeat) + (f", {beside}" if beside else "")
         super().__init__(str(folder), config, tables, store=store, source=self.text, name=name)
 
 

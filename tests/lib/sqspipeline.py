@@ -29,11 +29,11 @@ def need_sqs():
 class SqsPipeline(OnBroker, Pipeline):
     kind = "sqs"
 
-    def __init__(self, folder, client, queue, config=CONFIG, tables=TABLE, more="", endpoint=None, name="p.yaml", env=None):
+    def __init__(self, folder, client, queue, config=CONFIG, tables=TABLE, more="", endpoint=None, beside="", name="p.yaml", env=None):
         os.makedirs(folder, exist_ok=True)
         self.client, self.queue = client, queue
         self.env = {**elasticmq.KEYS, **(env or {})}
-        source = f'{{queue: "{queue}", endpoint: "{endpoint or client.address}", wait: 2s{", " if more else ""}{more}}}'
+        source = f'{{queue: "{queue}", endpoint: "{endpoint or client.address}", wait: 2s{", " if more else ""}{more}}}' + (f", {beside}" if beside else "")
         super().__init__(str(folder), config, tables, source=source, name=name)
 
     def start(self, *arguments, **more):

@@ -2,8 +2,15 @@
  * store. Each test has a topic and a group of its own. */
 #include "source_conform.h"
 
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,11 +19,70 @@
 #ifdef ONCE_WITH_KAFKA
 #include <librdkafka/rdkafka.h>
 
-#include "source/kafka_spec.h"
+#include "source/kafka/kafka.h"
 
 enum { PARTITIONS = 3, POLL_MAX_MS = 4000 };
 
+/* --- faults of the way to the broker, which other tests use, too --- */
+
+static uint16_t port; /* of the broker */
+static atomic_bool is_cut, is_held;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int sockets[256];
+static size_t n_sockets;
+
+static bool is_to_broker(const struct sockaddr *address)
+{
+    return address->sa_family == AF_INET && ntohs(((const struct sockaddr_in *)address)->sin_port) == port;
+}
+
+/* In place of the system's, also for librdkafka: while the way is cut, nobody is there. */
+int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t len)
+{
+    static int (*real)(int, __CONST_SOCKADDR_ARG, socklen_t);
+    pthread_mutex_lock(&lock);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "connect");
+    const bool ours = is_to_broker(address.__sockaddr__), cut = ours && atomic_load(&is_cut);
+    if (ours && !cut) sockets[n_sockets++ % (sizeof sockets / sizeof *sockets)] = fd;
+    pthread_mutex_unlock(&lock);
+    if (!cut) return real(fd, address, len);
+    errno = ECONNREFUSED;
+    return -1;
+}
+
+/* Ends the connections that there are; some of the numbers may belong to others meanwhile. */
+static void cut_all(void)
+{
+    const size_t all = sizeof sockets / sizeof *sockets;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < (n_sockets < all ? n_sockets : all); i++) {
+        struct sockaddr_in peer = {0};
+        socklen_t len = sizeof peer;
+        if (getpeername(sockets[i], (struct sockaddr *)&peer, &len) == 0 && is_to_broker((struct sockaddr *)&peer))
+            (void)shutdown(sockets[i], SHUT_RDWR);
+    }
+    n_sockets = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+/* In place of librdkafka's: every ack goes through it. */
+rd_kafka_resp_err_t
+rd_kafka_commit_queue(rd_kafka_t *client, const rd_kafka_topic_partition_list_t *offsets, rd_kafka_queue_t *queue,
+                      void (*on_commit)(rd_kafka_t *, rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t *, void *),
+                      void *opaque)
+{
+    static _Atomic(void *) real;
+    if (!atomic_load(&real)) atomic_store(&real, dlsym(RTLD_NEXT, "rd_kafka_commit_queue"));
+    while (atomic_load(&is_held)) once_env_sleep_ms(once_env_real(), 2);
+    __typeof__(&rd_kafka_commit_queue) then;
+    *(void **)&then = atomic_load(&real);
+    return then(client, offsets, queue, on_commit, opaque);
+}
+
+/* --- a topic --- */
+
 typedef struct kafka_world {
+    once_source *consumer; /* the last one */
     char topic[64];
     char names[PARTITIONS][80];
     rd_kafka_t *producer;
@@ -78,10 +144,9 @@ static void *make(const source_driver *driver)
     w->brokers = (once_bytes){brokers, strlen(brokers)};
     w->topics = (once_bytes){w->topic, strlen(w->topic)};
     static const char *const properties[][2] = {
-        {"session.timeout.ms", "3000"},
-        {"heartbeat.interval.ms", "200"},
-        {"max.poll.interval.ms", "4000"},
-        {"topic.metadata.refresh.interval.ms", "1000"},
+        {"session.timeout.ms", "3000"},      {"heartbeat.interval.ms", "200"},
+        {"max.poll.interval.ms", "4000"},    {"topic.metadata.refresh.interval.ms", "1000"},
+        {"reconnect.backoff.max.ms", "200"},
     };
     const size_t n = sizeof properties / sizeof *properties;
     for (size_t i = 0; i < n; i++)
@@ -143,7 +208,54 @@ static void put(void *world, unsigned stream, once_bytes body, once_bytes header
 static int open_consumer(void *world, once_source_purpose purpose, once_source **out, once_error *err)
 {
     kafka_world *w = world;
-    return once_source_open(&w->spec, once_env_real(), purpose, (once_cancel){0}, out, err);
+    const int rc = once_source_open(&w->spec, once_env_real(), purpose, (once_cancel){0}, out, err);
+    if (rc == ONCE_OK && purpose == ONCE_OPEN_RUN) w->consumer = *out;
+    return rc;
+}
+
+/* A topic may be made later, so one that is not there is no mistake for an open: the first fetches say it. */
+static int open_missing(void *world, once_source **out, once_error *err)
+{
+    kafka_world *w = world;
+    const once_bytes there = w->topics;
+    w->topics = ONCE_BYTES("conform-not-there");
+    once_source *source;
+    int rc = open_consumer(world, ONCE_OPEN_RUN, &source, err);
+    const int64_t until_ms = src_real_ms() + 20000;
+    once_batch *batch = calloc(1, sizeof *batch);
+    assert_non_null(batch);
+    while (rc == ONCE_OK && src_real_ms() < until_ms)
+        rc = source->ops->fetch(source, &(once_fetch){.max = 1, .batch = batch}, err);
+    assert_true(rc == ONCE_OK || strstr(err->text, "conform-not-there"));
+    once_arena_release(&batch->arena);
+    free(batch);
+    source->ops->close(source);
+    w->topics = there;
+    *out = NULL;
+    return rc;
+}
+
+static void wait_for_answers(rd_kafka_t *client)
+{
+    const struct rd_kafka_metadata *about = NULL;
+    while (rd_kafka_metadata(client, 0, NULL, &about, 1000) != RD_KAFKA_RESP_ERR_NO_ERROR) continue;
+    rd_kafka_metadata_destroy(about);
+}
+
+static void fail_fetch(void *world, bool fails)
+{
+    const kafka_source *k = once__kafka(((kafka_world *)world)->consumer);
+    atomic_store(&is_cut, fails);
+    if (fails) cut_all();
+    if (fails) return;
+    wait_for_answers(k->reader);
+    wait_for_answers(k->member);
+}
+
+static void hold_acks(void *world, bool hold)
+{
+    (void)world;
+    atomic_store(&is_held, hold);
 }
 
 static const char *name_of(void *world, unsigned stream) { return ((kafka_world *)world)->names[stream]; }
@@ -177,6 +289,7 @@ static void lose(void *world, unsigned stream)
     (SRC_HEADERS | SRC_TEXT | SRC_BINARY | SRC_EMPTY | SRC_NO_BODY | SRC_REMEMBERS | ONCE_SOURCE_REDELIVERS |          \
      ONCE_SOURCE_STABLE | ONCE_SOURCE_ASSIGNS | ONCE_SOURCE_TIMED)
 
+/* Not fail_ack: the acks of a partition are one offset, which is committed or not. No ack is done in part. */
 static int run(const char *name, unsigned bits)
 {
     const source_driver driver = {.name = name,
@@ -188,7 +301,10 @@ static int run(const char *name, unsigned bits)
                                   .open = open_consumer,
                                   .name_of = name_of,
                                   .pass = pass,
+                                  .open_missing = open_missing,
                                   .hole = hole,
+                                  .fail_fetch = fail_fetch,
+                                  .hold_acks = hold_acks,
                                   .lose = lose};
     return source_conform_run(&driver);
 }
@@ -200,6 +316,8 @@ int main(void)
         fprintf(stderr, "missing: ONCE_TEST_KAFKA=HOST:PORT of a broker\n");
         return 1;
     }
+    const char *behind = strrchr(brokers, ':');
+    port = behind ? (uint16_t)atoi(behind + 1) : 0;
     return run("kafka, the group's offsets", KEPT) + run("kafka, cursors of the store", KEPT | ONCE_SOURCE_CURSOR);
 }
 #else

@@ -151,7 +151,7 @@ def test_check_compares_the_size_of_messages(tmp_path, client):
     assert warnings(p.check()) == []
 
 
-def test_f30_offsets_that_are_out_of_range_are_named_with_both_ends(tmp_path, client):
+def test_offsets_that_are_out_of_range_are_named_with_both_ends(tmp_path, client):
     topic = client.topic(retention_ms=DAY_MS)
     client.produce(topic, *[{"id": n} for n in range(10)])
     p = Reading(tmp_path, client, topic)
@@ -250,7 +250,7 @@ def test_check_says_that_a_password_is_refused(tmp_path, client):
     assert "uthentication" in text and "wrong" not in text
 
 
-def test_f49_brokers_that_are_away_are_named_in_time(tmp_path, client):
+def test_brokers_that_are_away_are_named_in_time(tmp_path, client):
     free = kafka.free_ports(1)
     p = Reading(tmp_path, client, "any", brokers=f"[127.0.0.1:{free}, 127.0.0.1:1]")
     began = time.monotonic()

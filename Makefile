@@ -32,9 +32,11 @@ bench: all ## measure the speed on this machine
 	@tools/setup bench
 	@tools/bench
 
-bench-full: all ## measure with ten times as many messages: how memory and cost grow
+bench-full: all ## measure with ten times as many messages: how memory and cost grow; of Kafka, memory over 5 million
+	@tools/setup bench
 	@tools/build build -- --quiet benches
 	@build/bench/bench_run --full
+	@build/bench/bench_kafka --only memory --full
 
 soak: all ## run for long: SOAK_SECONDS (300) per part of seeds and kills, then sweep 5 of 20 million entries
 	@tools/setup check

@@ -310,6 +310,19 @@ def test_the_progress_line_shows_the_lag_of_each_partition(tmp_path, client):
     assert "% read" not in terminal.seen
 
 
+def test_the_progress_line_shows_the_longest_of_many_partitions(tmp_path, client):
+    """In the order of what is left, whatever the order of partitions is; those that do not fit are counted, and one without messages is not."""
+    topic = client.topic(partitions=6)
+    for number, n in enumerate((3, 5, 0, 1, 4, 2)):
+        client.produce(topic, *[{"id": f"{number}-{i}"} for i in range(n)], partition=number)
+    p = Reading(tmp_path, client, topic, 'key: "${/id}"\nhandler: {exec: [sh, -c, "while ! test -e go; do sleep 0.05; done"]}\n')
+    with Terminal(p) as terminal:
+        terminal.see(rf"lag 15 \({topic}/1 5, {topic}/4 4, {topic}/0 3, 2 more\)")
+        (tmp_path / "go").touch()
+        terminal.see(r"15 done.*lag 0")
+    assert terminal.status == 0
+
+
 # ---- once explain ----
 
 def test_a_message_is_explained_by_topic_partition_and_offset(tmp_path, client):

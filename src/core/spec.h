@@ -55,6 +55,8 @@ typedef struct once_locks_spec {
     size_t n;
 } once_locks_spec;
 
+#define ONCE_LOOKUP_TIMEOUT (-1) /* of `after_ms`, while a file is read: the timeout of the effect */
+
 /* When to ask the other side about an unknown effect. Times are on the store's clock, from when the entry became
  * unknown. */
 typedef struct once_lookup {

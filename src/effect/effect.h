@@ -97,9 +97,10 @@ typedef struct once_effect_ops {
 } once_effect_ops;
 
 /* `lookup`: an effect that can ask the other side what became of an unknown sets ONCE_EFFECT_ASKS and handler->lookup
- * in `conclude`, and its driver has `ask` (exec is the model). The machine does the rest: the unknown gets a due time,
- * `take` returns it as a question (decision.asks), the driver is asked, and the answer is settled (core/policy.h). An
- * unknown about which nothing was found out in time is held or tried again, as `unknown` says.
+ * in `conclude`, and its driver has `ask` (exec is the model). The first question waits for the handler's timeout where
+ * `after_ms` is ONCE_LOOKUP_TIMEOUT. The machine does the rest: the unknown gets a due time, `take` returns it as a
+ * question (decision.asks), the driver is asked, and the answer is settled (core/policy.h). An unknown about which
+ * nothing was found out in time is held or tried again, as `unknown` says.
  *
  * `then` (effect/then.h): SQL in the store's database that commits together with the outcome. Every effect outside has
  * it, and need not know of it. When an effect with ONCE_EFFECT_THEN is done or already, its message goes through

@@ -253,7 +253,7 @@ static const once_config_field lookup_fields[] = {
      .min = 0,
      .max = ONCE_CONFIG_LONGEST_MS,
      .example = "10s",
-     .standard_text = "`10s`",
+     .standard_text = "the handler's `timeout`",
      .text = "How long to wait before the command is asked for the first time: a request that the attempt sent may "
              "still arrive."},
     {.name = "for",
@@ -346,8 +346,10 @@ static const once_config_field fields[] = {
              "differs between messages in an argument, or read it from standard input."},
 };
 
-static const once_exec_spec standard = {
-    .mode = ONCE_EXEC_MESSAGE, .window = 64, .processes = 1, .lookup.when = {.after_ms = 10000, .for_ms = 3600000}};
+static const once_exec_spec standard = {.mode = ONCE_EXEC_MESSAGE,
+                                        .window = 64,
+                                        .processes = 1,
+                                        .lookup.when = {.after_ms = ONCE_LOOKUP_TIMEOUT, .for_ms = 3600000}};
 
 static const once_effect_misfit misfits[] = {
     {"already", "is for 'sql': a command says it with exit code 66"},
@@ -408,7 +410,7 @@ static void conclude(once_handler_spec *handler)
     const once_exec_spec *exec = once_exec_of(handler);
     if (exec->mode == ONCE_EXEC_STREAM) handler->slots = exec->window * exec->processes; /* `workers` was refused */
     if (exec->mode == ONCE_EXEC_STREAM || exec->lookup.command.n == 0) return;
-    assert(exec->lookup.when.after_ms >= 0 && exec->lookup.when.for_ms > 0);
+    assert(exec->lookup.when.for_ms > 0);
     handler->bits |= ONCE_EFFECT_ASKS;
     handler->lookup = exec->lookup.when;
 }

@@ -75,7 +75,7 @@ typedef struct once_http_request {
 
 typedef struct once_http_lookup {
     once_http_request request;
-    once_lookup when; /* after_ms -1: the timeout */
+    once_lookup when;
 } once_http_lookup;
 
 typedef struct once_http_spec {

@@ -29,7 +29,7 @@ static const once_http_spec standard = {
     .response_max = 1 << 20,
     .http2 = true,
     .key_header = {"Idempotency-Key", 15},
-    .lookup.when = {.after_ms = -1, .for_ms = 3600000},
+    .lookup.when = {.after_ms = ONCE_LOOKUP_TIMEOUT, .for_ms = 3600000},
 };
 
 /* --- rules between them --- */
@@ -104,7 +104,6 @@ static void conclude(once_handler_spec *handler)
     if (!http->lookup.request.method) return;
     handler->bits |= ONCE_EFFECT_ASKS;
     handler->lookup = http->lookup.when;
-    if (handler->lookup.after_ms < 0) handler->lookup.after_ms = handler->timeout_ms;
 }
 
 /* --- messages --- */

@@ -227,7 +227,7 @@ static const once_config_field lookup_fields[] = {
      .min = 0,
      .max = ONCE_CONFIG_LONGEST_MS,
      .example = "10s",
-     .standard_text = "`10s`",
+     .standard_text = "the handler's `timeout`",
      .text = "How long to wait before the database is asked for the first time: a COMMIT that was sent may still be "
              "carried out."},
     {.name = "for",
@@ -352,7 +352,7 @@ static const once_config_field fields[] = {
              " of SQLite, SQLSTATEs of PostgreSQL."},
 };
 
-static const once_sql_spec standard = {.lookup.when = {.after_ms = 10000, .for_ms = 3600000}};
+static const once_sql_spec standard = {.lookup.when = {.after_ms = ONCE_LOOKUP_TIMEOUT, .for_ms = 3600000}};
 
 static void conclude(once_handler_spec *handler)
 {

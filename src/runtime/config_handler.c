@@ -221,6 +221,7 @@ static void conclude(const once_spec *spec, once__handler *handler, bool unknown
     if (!once_handler_external(h)) h->gate.breaker = (once_breaker){0};
     if (!once_handler_external(h)) h->slots = 0;
     if (!once_handler_external(h)) return;
+    if (h->lookup.after_ms == ONCE_LOOKUP_TIMEOUT) h->lookup.after_ms = h->timeout_ms;
     h->hold = handler->unknown == ONCE__UNKNOWN_HOLD && (unknown_said || !h->natural);
     if (h->slots == 0) h->slots = spec->workers;
 }

@@ -1145,6 +1145,40 @@ static void f67_lookup_of_sql(void **state)
     once_arena_release(&arena);
 }
 
+/* What was sent before the timeout may still be acted on for as long again, whatever the effect is. */
+static void f69_the_first_question_waits_for_the_timeout(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *begin, *end;
+    } effects[] = {
+        {"  exec: [./charge]\n  lookup: {exec: [./status]", "}\n"},
+        {"  sql: {url: \"sqlite:x\", do: DELETE FROM t, lookup: {select: SELECT 1", "}}\n"},
+        {"  http: {post: \"https://pay.example/\", lookup: {get: \"https://pay.example/${key}\"", "}}\n"},
+    };
+    static const struct {
+        const char *above, *handler, *after;
+        int64_t wait_ms;
+    } cases[] = {
+        {"", "", "", 10000}, /* the default of `timeout` */
+        {"timeout: 40s\n", "", "", 40000},
+        {"timeout: 40s\n", "  timeout: 60s\n", "", 60000},
+        {"timeout: 40s\n", "", ", after: 3s", 3000},
+        {"timeout: 40s\n", "", ", after: 0s", 0},
+    };
+    for (size_t i = 0; i < sizeof effects / sizeof *effects; i++)
+        for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+            once_arena arena = {0};
+            char text[600];
+            (void)snprintf(text, sizeof text, HEAD "lease: 5m\n%shandler:\n%s%s%s%s", cases[k].above, cases[k].handler,
+                           effects[i].begin, cases[k].after, effects[i].end);
+            const once_handler_spec *h = &loaded(&arena, text)->handlers[0];
+            assert_true(h->bits & ONCE_EFFECT_ASKS);
+            assert_int_equal(h->lookup.after_ms, cases[k].wait_ms);
+            once_arena_release(&arena);
+        }
+}
+
 static void f67_doubled_field(void **state)
 {
     (void)state;
@@ -1818,6 +1852,7 @@ int main(void)
         cmocka_unit_test(f67_field_in_the_wrong_place),
         cmocka_unit_test(f67_then_is_sql_behind_an_effect_outside),
         cmocka_unit_test(f67_lookup_of_sql),
+        cmocka_unit_test(f69_the_first_question_waits_for_the_timeout),
         cmocka_unit_test(f67_doubled_field),
         cmocka_unit_test(f67_missing_fields),
         cmocka_unit_test(f67_no_value),

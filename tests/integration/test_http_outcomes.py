@@ -55,7 +55,7 @@ def test_f81_each_status_has_its_outcome(tmp_path, gateway):
     counts(p.run(status=1), received=len(messages), duplicates=len(messages) - n["unknown"], unknown=n["unknown"], attempts=0)
 
 
-def test_f70_each_list_can_be_changed(tmp_path, gateway):
+def test_each_list_can_be_changed(tmp_path, gateway):
     account = gateway.account()
     p = Paying(tmp_path, account, done="[404]", already="[409]", rejected="[402]", stale="[412]", retry="[5xx]", unknown_="[418]", dead="[503, 206]")
     messages = answering(account, [404, 409, 402, 412, 500, 418, 503, 206, 201])
@@ -65,6 +65,24 @@ def test_f70_each_list_can_be_changed(tmp_path, gateway):
     found = {key: (entry["state"], entry["attempt"]) for key, entry in fates(p, messages).items()}
     assert found == {"s404": ("done", 1), "s409": ("already", 1), "s402": ("rejected", 1), "s412": ("stale", 1), "s500": ("done", 2),
                      "s418": ("unknown", 1), "s503": ("dead", 1), "s206": ("dead", 1), "s201": ("done", 1)}
+
+
+@pytest.mark.parametrize("status", [208, 409])
+def test_f70_one_payment_under_two_message_ids_is_charged_once(tmp_path, gateway, status):
+    """Two ids are two idempotency keys: only the gateway knows that it is one payment, and says so with a status of its own."""
+    account = gateway.account(known=status)
+    p = Paying(tmp_path, account, path="/charges", body='{id: "${/order}", amount: "${/amount}"}', already=f"[{status}]")
+    messages = [{"id": f"m{i}", "order": order, "amount": 1} for i, order in enumerate(("o1", "o1", "o2", "o1"))]
+    p.write(*messages, messages[0])
+    counts(p.run(status=0), received=5, done=2, already=2, duplicates=1, attempts=4, retries=0, repeats=0)
+    assert account.per_reference() == {"o1": 1, "o2": 1}
+    assert len({each["key"] for each in account.tries()}) == 4
+    found = fates(p, messages)
+    assert sorted(found[f"m{i}"]["state"] for i in (0, 1, 3)) == ["already", "already", "done"] and found["m2"]["state"] == "done"
+    (charge,) = [each for each in account.charges() if each["reference"] == "o1"]
+    named = {json.loads(found[f"m{i}"]["result"])["body"]["charge_id"] for i in (0, 1, 3)}
+    assert named == {charge["id"]}, "the answer names the charge that there is"
+    counts(p.run(status=0), received=5, duplicates=5, attempts=0)
 
 
 def test_what_is_sent(tmp_path, gateway):

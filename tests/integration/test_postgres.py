@@ -663,7 +663,7 @@ def test_f31_f48_a_message_that_is_rolled_back_each_time_spends_its_own_attempts
     assert [line for line, _ in p.letters()] == [8]
 
 
-def test_f70_operators_on_postgres(tmp_path):
+def test_operators_on_postgres(tmp_path):
     p = PostgresPipeline(tmp_path, 'key: "${/id}"\nretry: {attempts: 1}\nhandler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)"]}\n', TABLES)
     p.write({"id": "a", "amount": 1}, {"id": "b", "amount": "x"}, {"id": "c", "amount": "y"}, "not json")
     counts(p.run(status=1), received=4, done=1, dead=3)

@@ -9,7 +9,8 @@
 `POST ACCOUNT/charges[/REFERENCE]` (any method but GET and HEAD, any path) charges, and answers 201 with a `charge_id`. The reference is the
 last part of the path, or `id` of the body. `GET ACCOUNT/charges/X` answers 200 or 404: X is an idempotency key or a reference. An account
 that honours keys charges once for each `Idempotency-Key`: while the first request of a key is at work, another gets 409; afterwards it
-gets the same answer, and 422 when its body is another one.
+gets the same answer, and 422 when its body is another one. An account with `known` charges once for each reference: another key for it is
+answered with that status, and with the charge that there is.
 
 `fault(...)` makes one rule; the first rule that fits a request decides. Which requests:
     method, path, key        of these; `path` is a part of it
@@ -59,7 +60,7 @@ class Account:
         self.gateway, self.name = gateway, name
         self.folder = os.path.join(gateway.folder, name)
         os.makedirs(self.folder)
-        self.control = {"honour": True, "token": None, "gives_up_s": None, "seed": 1, "faults": []}
+        self.control = {"honour": True, "known": None, "token": None, "gives_up_s": None, "seed": 1, "faults": []}
         self._faults = 0
         self.set(**settings)
 
@@ -69,7 +70,7 @@ class Account:
     # ---- what it is told ----
 
     def set(self, **settings):
-        """`honour` keys, the `token` that it wants (None: none), `gives_up_s` (a charge does not happen later than so long after its request
+        """`honour` keys, the status of a reference that is `known` (None: it is charged again), the `token` that it wants (None: none), `gives_up_s` (a charge does not happen later than so long after its request
         was read), the `seed` of its faults."""
         self.control.update(settings)
         path = os.path.join(self.folder, "control")

@@ -167,6 +167,9 @@ class Account:
             with self.lock:
                 if time.monotonic() > request.until:
                     return Answer(504, {"error": "given up"})
+                before = self.charges.get(request.reference()) if self.control["known"] else None
+                if before:
+                    return Answer(self.control["known"], told(before))
                 charge = {"id": f"ch_{len(self.ledger.lines) + 1}", "key": request.key, "reference": request.reference(), "amount": request.amount(),
                           "attempt": int(request.headers.get("once-attempt") or 0), "body": digest}
                 self.ledger.write(charge)

@@ -867,7 +867,7 @@ static void an_address_that_is_known_may_be_gone(void **state)
 }
 
 /* The server of a lookup is another one: neither gets what is for the other. */
-static void f70_the_known_addresses_of_effect_and_lookup_are_apart(void **state)
+static void the_known_addresses_of_effect_and_lookup_are_apart(void **state)
 {
     fixture *f = *state;
     test_http other;
@@ -1285,7 +1285,7 @@ static void redirects_are_followed_only_where_asked(void **state)
 }
 
 /* What the file says of a status goes before what is usual for it: nothing is sent again. */
-static void f70_a_status_that_is_listed_is_not_followed(void **state)
+static void a_status_that_is_listed_is_not_followed(void **state)
 {
     fixture *f = *state;
     open_handler(f, "{get: \"http://@/a\", redirects: 1, unknown: [307, 302], already: [308], lookup: {get: "
@@ -1426,7 +1426,7 @@ static void a_token_comes_from_a_command_and_is_renewed_at_401(void **state)
     remove_command(&c);
 }
 
-static void f70_a_401_that_is_listed_asks_for_no_token(void **state)
+static void a_401_that_is_listed_asks_for_no_token(void **state)
 {
     fixture *f = *state;
     static const struct {
@@ -1611,7 +1611,7 @@ int main(void)
         TEST(an_answer_may_have_trailers),
         TEST(what_was_not_sent_is_tried_again),
         TEST(an_address_that_is_known_may_be_gone),
-        TEST(f70_the_known_addresses_of_effect_and_lookup_are_apart),
+        TEST(the_known_addresses_of_effect_and_lookup_are_apart),
         TEST(f81_what_a_server_says_first_is_no_answer),
         TEST(f69_requests_are_sent_on_connections_that_are_open),
         TEST(f60_what_was_sent_and_not_answered_is_unknown),
@@ -1632,12 +1632,12 @@ int main(void)
         TEST(a_large_body_is_sent_whole),
         TEST(f81_an_answer_to_a_part_of_a_request_does_not_mean_done),
         TEST(redirects_are_followed_only_where_asked),
-        TEST(f70_a_status_that_is_listed_is_not_followed),
+        TEST(a_status_that_is_listed_is_not_followed),
         TEST(f69_a_lookup_that_is_not_sent_finds_out_nothing),
         TEST(a_lookup_asks_and_changes_nothing),
         TEST(f69_a_404_of_somebody_else_is_not_absent),
         TEST(a_token_comes_from_a_command_and_is_renewed_at_401),
-        TEST(f70_a_401_that_is_listed_asks_for_no_token),
+        TEST(a_401_that_is_listed_asks_for_no_token),
         TEST(a_token_is_a_secret_while_calls_carry_it),
         TEST(a_token_is_a_secret_of_its_call),
         TEST(a_connection_may_end_while_a_call_waits_for_a_token),

@@ -12,7 +12,9 @@ import pytest
 
 import pgpipeline
 import postgres
+from gateway import Gateway
 from harness import ROOT, Pipeline, counts, once, until
+from httppipeline import Paying, lookup
 from oldstore import old_postgres, old_redis, old_store
 from redisserver import RedisServer, has_redis
 
@@ -159,6 +161,24 @@ def test_f82_with_a_salt(tmp_path):
         assert SALT not in ended.out + ended.err, ended
     with open(tmp_path / "store.db", "rb") as file:
         assert SALT.encode() not in file.read()
+
+
+def test_f82_over_http_with_a_salt_and_without(tmp_path):
+    """In the header of each try, in the question about it, and from another store. Who knows scope and key but no salt cannot guess it."""
+    keys = {}
+    with Gateway(tmp_path) as gateway:
+        for salt, folder in ((None, "plain"), (SALT, "salted"), (SALT, "another-store")):
+            account = gateway.account(honour=False)
+            account.fault(method="POST", status=503, times=2)
+            account.fault(method="POST", cut=0, times=1)  # it is charged, and the lookup must find it by the key that was sent
+            p = Paying(tmp_path / folder, account, consumer="pay", lease="30s", more="idempotency_salt: env:SALT\n" if salt else "", lookup=lookup(account))
+            env = {"SALT": SALT}
+            counts(p.run(status=0, env=env), received=1, done=1, attempts=3)
+            keys[folder] = outward(b"pay", b"handler", b"k0", salt=salt and salt.encode())
+            assert [each["headers"]["idempotency-key"] for each in account.tries()] == [keys[folder]] * 3
+            assert [each["path"] for each in account.lookups()] == ["/charges/" + keys[folder]]
+            assert keys[folder] in p.once("explain", p.name, "k0", env=env).out
+    assert keys["plain"] != keys["salted"] == keys["another-store"]
 
 
 @pytest.mark.parametrize("before, after", [(None, "env:SALT"), ("env:SALT", None), ("env:SALT", "env:OTHER")])

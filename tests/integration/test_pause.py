@@ -10,6 +10,7 @@ import pytest
 
 from gateway import Gateway
 from harness import Pipeline, check_sum, counts, until
+from httppipeline import Paying
 from pgpipeline import PostgresPipeline, has_postgres
 from terminal import Terminal
 
@@ -483,6 +484,32 @@ def test_a_rate_is_kept(tmp_path, effect):
     assert at[-1] - at[0] > 0.8 * (n / rate - 1), "they did not all begin at once"
     for first in at:
         assert sum(first <= t < first + 1 for t in at) <= 2 * rate + rate / 2
+
+
+@pytest.mark.parametrize("kind", ["replayed", "tried_again"])
+def test_a_rate_is_kept_over_http(tmp_path, kind):
+    """Also by messages that begin again: a replay, or an outage that is over, does not flatten the other side."""
+    rate, n = 100, 80
+
+    def run():
+        """How long it took until the last of `n` calls came."""
+        came, began = len(account.tries()), time.time()
+        summary = p.run()
+        calls = account.tries()[came:]
+        assert len(calls) == n, summary
+        return max(each["at"] for each in calls) - began
+
+    with Gateway(tmp_path) as gateway:
+        account = gateway.account()
+        messages = n if kind == "replayed" else n // 4
+        p = Paying(tmp_path / "p", account, n=messages, lease="30s", then=f"  rate: {rate}/s\n  breaker: off\n  dead_limit: off\n")
+        account.fault(status=400 if kind == "replayed" else 503, times=n if kind == "replayed" else n - messages)
+        assert run() > 0.9 * n / rate
+        if kind == "replayed":
+            assert len(p.dead()) == n and not account.charges()
+            assert p.once("replay", "--all", p.name).status == 0
+            assert run() > 0.9 * n / rate
+        assert account.per_reference() == dict.fromkeys(p.keys(), 1)
 
 
 def test_handlers_have_their_own_number_of_workers(tmp_path):

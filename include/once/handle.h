@@ -101,7 +101,7 @@ ONCE_API int once_reply_result(once_reply *reply, once_bytes result);
 ONCE_API void once_reply_reason(once_reply *reply, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* With ONCE_RETRY and ONCE_RELEASE: the next attempt begins after `delay_ms` instead of after the backoff, for
- * example because the other side sent Retry-After. */
+ * example because the other side sent Retry-After. With ONCE_UNKNOWN that is tried again: not before both. */
 ONCE_API void once_reply_delay(once_reply *reply, int64_t delay_ms);
 
 /* For a handler that takes long: sets its lease to end `lease_ms` from now (0: as long as the first one). ONCE_OK: the

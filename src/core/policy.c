@@ -75,7 +75,7 @@ void once_policy_judge(const once_policy *policy, const once_decision *d, once_s
     assert(policy->retry && d->answer == ONCE_ANSWER_RUN);
     assert((unsigned)s->outcome < ONCE_OUTCOMES && s->delay_ms >= -1);
     const bool says_when = s->outcome == ONCE_RETRY || s->outcome == ONCE_RELEASE;
-    int64_t delay_ms = says_when ? s->delay_ms : -1;
+    const int64_t delay_ms = says_when ? s->delay_ms : -1, least_ms = s->outcome == ONCE_UNKNOWN ? s->delay_ms : 0;
     if (s->outcome == ONCE_UNKNOWN) {
         s->maybe_done = true; /* also if it is tried again or dies, so that the next attempt is told */
         if ((!policy->hold && !policy->lookup) || ONCE_PLANTED(hold_ignored)) s->outcome = ONCE_RETRY;
@@ -84,6 +84,7 @@ void once_policy_judge(const once_policy *policy, const once_decision *d, once_s
     if (s->outcome == ONCE_RETRY && once_policy_is_last(policy, d) && !ONCE_PLANTED(no_budget)) s->outcome = ONCE_DEAD;
     const bool waits = s->outcome == ONCE_RETRY || s->outcome == ONCE_RELEASE;
     s->delay_ms = !waits ? 0 : delay_ms >= 0 ? delay_ms : pause_of(policy, d, s->outcome);
+    if (waits && s->delay_ms < least_ms) s->delay_ms = least_ms;
     if (s->outcome == ONCE_UNKNOWN && policy->lookup) s->delay_ms = policy->lookup->after_ms;
 }
 

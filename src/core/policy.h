@@ -66,8 +66,8 @@ bool once_policy_is_last(const once_policy *policy, const once_decision *decisio
 /* ---- after an attempt ---- */
 
 /* From what an attempt reported to what is settled. In: the outcome; `maybe_done`: its effect may have happened;
- * delay_ms: the wait that a retry or a release asked for, -1 if the backoff decides. Out: the same fields. Other
- * outcomes have no delay. */
+ * delay_ms: the wait that a retry or a release asked for, and the least one of an unknown that is tried again; -1 if
+ * the backoff decides. Out: the same fields. Other outcomes have no delay. */
 void once_policy_judge(const once_policy *policy, const once_decision *decision, once_settlement *settlement);
 
 /* ---- an unknown that the other side can be asked about (decision.asks) ---- */

@@ -9,7 +9,7 @@
  *   maybe        the effect may have happened: true with UNKNOWN
  *   run_failure  a status: the effect could not be started, or the next one would end in the same way. The message is
  *                not to blame, and is started again later
- *   delay_ms     RETRY, RELEASE: when to try again; -1: the retry policy decides
+ *   delay_ms     RETRY, RELEASE: when to try again; UNKNOWN: not before this; -1: the retry policy decides
  *   result, failure   once_runner_output
  *
  * Thread rule: all of it on the loop's thread. Nothing here may block; effects that block run in threads of their

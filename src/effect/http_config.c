@@ -92,7 +92,8 @@ static const once_config_section lookup_section = {
     .name = "'lookup' of 'http'",
     .title = "lookup of http",
     .text = "A request that asks what became of an attempt whose outcome is unknown. Every status that is in none of\n"
-            "its lists, and every failure, means that nothing was found out: it is asked again, with growing pauses.",
+            "its lists, and every failure, means that nothing was found out: it is asked again, with growing pauses\n"
+            "and not before the `Retry-After` of its answer.",
     .example = "http:\n"
                "  post: \"https://pay.example/charges\"\n"
                "  lookup:\n"
@@ -265,7 +266,9 @@ static const once_config_field http_fields[] = {
     STATUSES("stale", "none", "A newer message has been handled."),
     STATUSES("retry", "`[408, 409, 425, 429, 503]`",
              "Nothing happened; tried again after `retry.backoff`, and not before `Retry-After` (up to 1h)."),
-    STATUSES("unknown", "every other", "It may have happened: `lookup` is asked, then `unknown` decides."),
+    STATUSES("unknown", "every other",
+             "It may have happened: `lookup` is asked, then `unknown` decides. It is not tried again before "
+             "`Retry-After` either."),
     STATUSES("dead", "`[4xx, 307, 308]`", "It can never succeed: a dead letter."),
     STATUSES("pause", "`[401, 403]`", "Nothing happened, and an operator must act: the handler waits."),
     CONDITIONS(

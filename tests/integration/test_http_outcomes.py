@@ -8,6 +8,7 @@ import pytest
 from gateway import Gateway, http_date
 from harness import counts, until
 import httppipeline
+from httppipeline import lookup
 
 Paying = functools.partial(httppipeline.Paying, lease="30s")  # a busy machine takes its time
 
@@ -142,6 +143,22 @@ def test_retry_after_is_honoured(tmp_path, gateway, form):
     summary = p.run(status=0)
     counts(summary, received=1, done=1, retries=1)
     assert summary["seconds"] >= 0.5, summary
+
+
+@pytest.mark.parametrize("status, where", [(500, "call"), (429, "lookup")])
+def test_retry_after_is_honoured_where_it_may_have_happened(tmp_path, gateway, status, where):
+    """By an unknown that is tried again, and by the question about one."""
+    account = gateway.account()
+    if where == "call":
+        account.fault(status=status, charge=True, times=1, headers={"Retry-After": "1"})
+        p = Paying(tmp_path, account, unknown="retry")
+    else:
+        account.fault(method="POST", cut=0, times=1)
+        account.fault(method="GET", status=status, times=1, headers={"Retry-After": "1"})
+        p = Paying(tmp_path, account, lookup=lookup(account))
+    counts(p.run(status=0), received=1, done=1, attempts=2 if where == "call" else 1)
+    first, second = account.tries() if where == "call" else account.lookups()
+    assert 0.99 < second["at"] - first["at"] and account.per_reference() == {"k0": 1}
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "99999999999999999999", "Thu, 01 Jan 1970 00:00:00 GMT", "1.5", ""])

@@ -518,6 +518,46 @@ static void retry_after_is_honoured(void **state)
     assert_int_equal(run(f, "{\"id\":1}")->delay_ms, -1);
 }
 
+/* Also where it may have happened: an unknown that is tried again, and a question that is put again. */
+static void retry_after_of_an_unknown_and_of_a_lookup_is_honoured(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        const char *head;
+        int64_t delay_ms;
+    } cases[] = {
+        {"500 No\r\nRetry-After: 7", 7000},
+        {"502 No\r\nRetry-After: 0", 0}, /* the policy sees to the least pause */
+        {"504 No\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 GMT", ONCE_HTTP_RETRY_AFTER_MAX_MS},
+        {"500 No\r\nRetry-After: soon", -1},
+        {"504 No", -1},
+    };
+    static const char *const of_lookup[] = {"429 No\r\nRetry-After: 7", "503 No\r\nRetry-After: 7",
+                                            "202 Wait\r\nRetry-After: 7"};
+    for (int i = 0; i < 2; i++) {
+        open_handler(f, i ? "{post: \"http://@/\", lookup: {get: \"http://@/${key}\", done: [200], done_if: {/a: 1}}, "
+                            "redirects: 1}"
+                          : "{post: \"http://@/\", lookup: {get: \"http://@/${key}\", done: [200], done_if: {/a: "
+                            "1}}}");
+        for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+            test_http_will(&f->server, answer(&f->arena, cases[k].head, ""), TEST_HTTP_KEEP);
+            says(run(f, "{\"id\":1}"), ONCE_UNKNOWN, "status 50");
+            assert_int_equal(f->items[0].delay_ms, cases[k].delay_ms);
+            test_http_will(&f->server, answer(&f->arena, cases[k].head, ""), TEST_HTTP_KEEP);
+            says(ask(f), ONCE_UNKNOWN, "status 50");
+            assert_int_equal(f->items[0].delay_ms, cases[k].delay_ms);
+        }
+        for (size_t k = 0; k < sizeof of_lookup / sizeof *of_lookup; k++) {
+            test_http_will(&f->server, answer(&f->arena, of_lookup[k], ""), TEST_HTTP_KEEP);
+            says(ask(f), ONCE_UNKNOWN, "lookup: ");
+            assert_int_equal(f->items[0].delay_ms, 7000);
+        }
+        test_http_will(&f->server, NULL, TEST_HTTP_RESET);
+        says(ask(f), ONCE_UNKNOWN, "");
+        assert_int_equal(f->items[0].delay_ms, -1);
+    }
+}
+
 /* All attempts would be spent at once. */
 static void f93_a_retry_after_is_no_reason_to_hurry(void **state)
 {
@@ -1597,6 +1637,7 @@ int main(void)
         TEST(a_secret_may_be_said_a_million_times),
         TEST(f61_results_are_capped),
         TEST(retry_after_is_honoured),
+        TEST(retry_after_of_an_unknown_and_of_a_lookup_is_honoured),
         TEST(f93_a_retry_after_is_no_reason_to_hurry),
         TEST(a_body_can_decide),
         TEST(f69_nothing_is_sent_twice_when_a_used_connection_dies),

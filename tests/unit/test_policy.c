@@ -64,17 +64,23 @@ static void an_unknown_is_held_or_tried_again_and_never_forgotten(void **state)
     assert_int_equal(s.outcome, ONCE_UNKNOWN);
     assert_int_equal(s.delay_ms, 0);
     assert_true(s.maybe_done);
-    /* What a handler says about time belongs to a retry or a release. */
-    for (int i = 0; i < 100; i++) {
-        s = judged(outside(false), first, ONCE_UNKNOWN, 5000);
+    assert_int_equal(judged(outside(true), first, ONCE_UNKNOWN, 5000).delay_ms, 0);
+    /* What was said about time is the least: it is no reason to hurry. */
+    static const int64_t said_ms[] = {-1, 0, 1};
+    for (int i = 0; i < 300; i++) {
+        s = judged(outside(false), first, ONCE_UNKNOWN, said_ms[i % 3]);
         assert_int_equal(s.outcome, ONCE_RETRY);
         assert_true(s.maybe_done);
         assert_in_range(s.delay_ms, 1, 100);
     }
+    s = judged(outside(false), first, ONCE_UNKNOWN, 5000);
+    assert_int_equal(s.outcome, ONCE_RETRY);
+    assert_int_equal(s.delay_ms, 5000);
     once_decision last = first;
     last.failures = 1;
-    s = judged(outside(false), last, ONCE_UNKNOWN, -1);
+    s = judged(outside(false), last, ONCE_UNKNOWN, 5000);
     assert_int_equal(s.outcome, ONCE_DEAD);
+    assert_int_equal(s.delay_ms, 0);
     assert_true(s.maybe_done);
 }
 
@@ -306,6 +312,7 @@ static void an_unknown_is_asked_about_before_it_is_tried_again(void **state)
     policy.hold = false;
     assert_int_equal(judged(policy, first, ONCE_UNKNOWN, -1).outcome, ONCE_UNKNOWN);
     assert_int_equal(judged(policy, first, ONCE_UNKNOWN, -1).delay_ms, asks.after_ms);
+    assert_int_equal(judged(policy, first, ONCE_UNKNOWN, 5000).delay_ms, asks.after_ms); /* a question is no attempt */
     once_decision d = question(asks.for_ms - 1);
     assert_int_equal(answered(&policy, &d, true, ONCE_UNKNOWN).outcome, ONCE_UNKNOWN);
     d = question(asks.for_ms);

@@ -516,14 +516,21 @@ static const once_json *redact_answer(http_call *call, const once_json *json)
     return json_of(call);
 }
 
+/* How long the server asks us to wait. -1: it does not. */
+static int64_t asked_wait(const http_call *call)
+{
+    const once_env *env = once_runner_options_of(call->driver->driver.runner)->env;
+    return once_http_retry_after(once_bytes_of(call->retry_after), once_env_wall_ms(env));
+}
+
 /* What the server asks for is the least: a "0", or a date that is over by our clock, would spend all attempts at once.
  * -1: it asks for nothing. */
-static int64_t wait_of(const http_call *call)
+static int64_t wait_of_retry(const http_call *call)
 {
     const once_effect_driver *driver = &call->driver->driver;
     const once_env *env = once_runner_options_of(driver->runner)->env;
     const once_decision *d = &call->item->decision;
-    const int64_t asked_ms = once_http_retry_after(once_bytes_of(call->retry_after), once_env_wall_ms(env));
+    const int64_t asked_ms = asked_wait(call);
     if (asked_ms < 0) return asked_ms;
     const int64_t usual_ms = once_retry_pause_ms(&driver->handler->retry, d->failures + 1, d->failing_for_ms, env);
     return asked_ms > usual_ms ? asked_ms : usual_ms;
@@ -546,7 +553,8 @@ static void judge_answer(http_call *call, long status)
         meaning_of(call, status, meaning, json); /* of what it says; then it is made fit to be shown */
     json = redact_answer(call, json);
     item->maybe_done = item->outcome == ONCE_UNKNOWN;
-    if (item->outcome == ONCE_RETRY) item->delay_ms = wait_of(call);
+    if (item->outcome == ONCE_RETRY) item->delay_ms = wait_of_retry(call);
+    if (item->outcome == ONCE_UNKNOWN) item->delay_ms = asked_wait(call); /* its usual pause is at least as long */
     once_buf_clear(&driver->result);
     if (item->outcome <= ONCE_STALE)
         once_http_result(&driver->result, status, once_buf_bytes(&call->answer), json, !call->too_large,

@@ -78,9 +78,11 @@ static void take_request(test_http *server, connection *c, size_t len)
 static void answer_early(test_http *server, connection *c)
 {
     pthread_mutex_lock(&server->lock);
-    const test_http_answer answer = {.bytes = server->early};
+    const test_http_answer answer = server->early;
+    const bool wanted = server->is_early && memmem(c->in, c->len, "\r\n\r\n", 4);
+    server->n_early += wanted;
     pthread_mutex_unlock(&server->lock);
-    if (!answer.bytes || !memmem(c->in, c->len, "\r\n\r\n", 4)) return;
+    if (!wanted) return;
     c->deaf = true;
     send_answer(c, &answer);
 }
@@ -209,11 +211,28 @@ void test_http_greet(test_http *server, const char *bytes)
     pthread_mutex_unlock(&server->lock);
 }
 
-void test_http_answer_early(test_http *server, const char *bytes)
+static void be_early(test_http *server, test_http_answer answer)
 {
     pthread_mutex_lock(&server->lock);
-    server->early = bytes;
+    server->early = answer;
+    server->is_early = true;
     pthread_mutex_unlock(&server->lock);
+}
+
+void test_http_answer_early(test_http *server, const char *bytes)
+{
+    be_early(server, (test_http_answer){.bytes = bytes});
+}
+
+void test_http_cut(test_http *server, test_http_then then) { be_early(server, (test_http_answer){.then = then}); }
+
+size_t test_http_read_whole(test_http *server)
+{
+    pthread_mutex_lock(&server->lock);
+    const size_t n = server->n_early;
+    server->is_early = false;
+    pthread_mutex_unlock(&server->lock);
+    return n;
 }
 
 void test_http_say(test_http *server, const char *bytes)

@@ -28,7 +28,9 @@ typedef struct test_http {
     size_t n_answers;
     test_http_answer usual;
     const char *greeting;               /* what each connection gets at once, before anything was read; NULL: nothing */
-    const char *early;                  /* the answer to a head whose body is not whole, which is never read then */
+    bool is_early;                      /* `early` is the answer to a head whose body is not whole ... */
+    test_http_answer early;             /* ... which is never read then */
+    size_t n_early;                     /* requests that were answered so */
     const char *unasked;                /* what is about to be sent on every connection */
     char *requests[TEST_HTTP_REQUESTS]; /* whole, in the order in which they came */
     size_t n_requests, n_connections;
@@ -43,6 +45,10 @@ void test_http_will(test_http *server, const char *bytes, test_http_then then);
 void test_http_greet(test_http *server, const char *bytes);
 /* Answers so as soon as there is the head of a request, and reads no more of its connection. */
 void test_http_answer_early(test_http *server, const char *bytes);
+/* The same without an answer: it keeps the connection, closes it or resets it while the request is being sent. */
+void test_http_cut(test_http *server, test_http_then then);
+/* From now on requests are read whole again. Returns how many were not, since the start. */
+size_t test_http_read_whole(test_http *server);
 /* Sends this on every connection, now; it is sent when the call returns. */
 void test_http_say(test_http *server, const char *bytes);
 /* Waits until there are so many. */

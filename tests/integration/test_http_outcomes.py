@@ -250,14 +250,14 @@ def test_a_refused_connection_is_tried_again(tmp_path):
     assert account.per_reference() == {"k0": 1, "k1": 1, "k2": 1}
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_f96_refused_credentials_bury_nobody(tmp_path, gateway, status):
-    """Nothing is counted against a message, and few requests are made."""
+@pytest.mark.parametrize("status, lists", [(401, {}), (403, {}), (423, {"pause": "[423]"})], ids=["401", "403", "listed"])
+def test_f96_refused_credentials_bury_nobody(tmp_path, gateway, status, lists):
+    """Nothing is counted against a message, and few requests are made. Other statuses can be said to mean the same."""
     account = gateway.account()
     account.fault(status=status)
-    p = Paying(tmp_path, account, n=30, window=2, attempts=1)
+    p = Paying(tmp_path, account, n=30, window=2, attempts=1, **lists)
     with p.start() as running:
-        running.hear(f"status {status}")
+        running.hear("event=paused", f"status {status}")
         account.heal()
         ended = running.end()
     assert ended.json["dead"] == ended.json["unknown"] == 0 and len(account.tries()) < 60, ended

@@ -162,6 +162,35 @@ def test_an_answer_of_the_lookup_that_says_nothing_is_asked_again(tmp_path, gate
     assert len(account.lookups()) == 3 and account.per_reference() == {"k0": 1}
 
 
+def test_a_lookup_can_say_that_it_was_refused(tmp_path, gateway):
+    """For good: recorded with its answer, neither held nor sent again."""
+    account = gateway.account(honour=False)
+    account.fault(method="POST", cut=0, charge=False)
+    account.fault(method="GET", status=410, body='{"status": "declined"}')
+    p = Paying(tmp_path, account, lookup=lookup(account, rejected="[410]"))
+    counts(p.run(status=0), received=1, rejected=1, attempts=1)
+    entry = p.explain("k0")[0]
+    assert entry["state"] == "rejected" and "status 410" in entry["reason"], entry
+    assert json.loads(entry["result"]) == {"status": 410, "body": {"status": "declined"}}
+    assert len(account.tries()) == len(account.lookups()) == 1 and not account.charges()
+
+
+@pytest.mark.parametrize("status, lists", [(401, {}), (423, {"pause": "[423]"})], ids=["usual", "listed"])
+def test_f96_a_lookup_that_is_not_allowed_pauses_the_handler(tmp_path, gateway, status, lists):
+    """Until it is: nothing is taken for absent meanwhile, and nobody has to decide."""
+    account = gateway.account(honour=False)
+    account.fault(method="POST", cut=0)
+    account.fault(method="GET", status=status)
+    p = Paying(tmp_path, account, lookup=lookup(account, **lists), then="  breaker: off\n")
+    with p.start() as running:
+        running.hear("event=paused", f"lookup: GET {account.gateway.address}: status {status}")
+        account.heal()
+        ended = running.end()
+    assert ended.status == 0, ended
+    counts(ended.json, received=1, done=1, attempts=1, repeats=0)
+    assert account.per_reference() == {"k0": 1} and len(account.tries()) == 1
+
+
 def test_nothing_found_out_in_time_is_held(tmp_path, gateway):
     account = gateway.account(honour=False)
     account.fault(method="POST", cut=0)

@@ -426,6 +426,43 @@ static void refused_credentials_stop_the_handler(void **state)
     says(run(f, "{\"id\":1}"), ONCE_RELEASE, "ann has no password ***");
 }
 
+/* Which statuses pause the handler is up to the file, of the request and of its lookup; so is what refuses for good. */
+static void the_lists_of_pause_and_of_a_lookup_can_be_changed(void **state)
+{
+    fixture *f = *state;
+    open_handler(f, "{post: \"http://@/\", pause: [423, 5xx], unknown: [500], dead: [403], lookup: {get: "
+                    "\"http://@/${key}\", pause: [423, 5xx], rejected: [410, 403], absent: [409], done: [404]}}");
+    static const struct {
+        const char *head;
+        once_outcome outcome, found; /* RELEASE: paused */
+    } cases[] = {
+        {"423 Locked", ONCE_RELEASE, ONCE_RELEASE},
+        {"501 No", ONCE_RELEASE, ONCE_RELEASE},
+        {"503 No", ONCE_RELEASE, ONCE_RELEASE},
+        {"500 No", ONCE_UNKNOWN, ONCE_RELEASE}, /* an exact status goes before a class */
+        {"401 No", ONCE_RELEASE, ONCE_RELEASE}, /* what no list names keeps its meaning */
+        {"403 No", ONCE_DEAD, ONCE_REJECTED},   /* what another list names pauses nobody */
+        {"410 Gone", ONCE_DEAD, ONCE_REJECTED},
+        {"409 No", ONCE_RETRY, ONCE_RETRY},
+        {"404 No", ONCE_DEAD, ONCE_DONE},
+        {"422 No", ONCE_DEAD, ONCE_UNKNOWN},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const bool asks = i % 2;
+        const once_outcome outcome = asks ? cases[i / 2].found : cases[i / 2].outcome;
+        char reason[40];
+        (void)snprintf(reason, sizeof reason, "status %.3s", cases[i / 2].head);
+        test_http_will(&f->server, answer(&f->arena, cases[i / 2].head, "{\"why\":1}"), TEST_HTTP_KEEP);
+        const once_item *item = asks ? ask(f) : run(f, "{\"id\":1}");
+        says(item, outcome, outcome == ONCE_DONE ? "" : reason);
+        assert_int_equal(item->started, outcome != ONCE_RELEASE);
+        assert_int_equal(item->run_failure, outcome == ONCE_RELEASE ? ONCE_E_DENIED : ONCE_OK);
+        char result[60];
+        (void)snprintf(result, sizeof result, "{\"status\":%.3s,\"body\":{\"why\":1}}", cases[i / 2].head);
+        has_result(item, outcome <= ONCE_STALE ? result : "");
+    }
+}
+
 /* A secret may be a part of another one, and an answer may escape some of its bytes. */
 static void no_part_of_a_secret_is_left(void **state)
 {
@@ -1680,6 +1717,7 @@ int main(void)
         TEST(f81_statuses_are_outcomes),
         TEST(what_cannot_be_read_is_a_mistake_of_the_file),
         TEST(refused_credentials_stop_the_handler),
+        TEST(the_lists_of_pause_and_of_a_lookup_can_be_changed),
         TEST(no_part_of_a_secret_is_left),
         TEST(a_secret_may_be_said_a_million_times),
         TEST(f61_results_are_capped),

@@ -213,7 +213,8 @@ static const once_config_field http_fields[] = {
      .shape = "a URL or a reference",
      .example = "http://proxy.example:3128",
      .standard_text = "none; variables such as `HTTPS_PROXY` do not count",
-     .text = "The proxy that requests go through. One with a password is a reference."},
+     .text = "The proxy that requests go through. One with a password is a reference. The certificate of one over "
+             "https:// is verified, with `ca` if there is one."},
     {.name = "ca",
      .type = ONCE_CONFIG_STRING,
      ONCE_CONFIG_AT(once_http_spec, ca),

@@ -14,6 +14,7 @@ import time
 import pytest
 
 from certificates import make_certificates
+from connectproxy import ConnectProxy
 from gateway import Gateway
 from harness import counts
 import httppipeline
@@ -274,6 +275,51 @@ def test_http2_carries_many_calls_on_few_connections(tmp_path, secure):
     p = Paying(tmp_path / "one", other, n=3, ca=secure.ca, http2="false")
     p.run(status=0)
     assert {each["version"] for each in other.requests()} == {"1.1"}
+
+
+# ---- through a proxy ----
+
+@pytest.mark.parametrize("tls, http2", [(False, True), (False, False), (True, True)], ids=["http", "http_and_http1", "https"])
+def test_https_goes_through_a_tunnel(tmp_path, secure, tls, http2):
+    """The proxy learns where to, and nothing of the request. A tunnel that dies behind a charge is no reason to send that again."""
+    account = secure.account(honour=False)
+    account.fault(path="/charges/k2", cut=0)
+    with ConnectProxy(secure.certificates / "broker.pem" if tls else None) as proxy:
+        p = Paying(tmp_path, account, n=4, window=1, ca=secure.ca, bearer="env:TOKEN", proxy="env:PROXY", http2=str(http2).lower())
+        ended = p.try_run("--log-level", "debug", env={**SECRETS, "PROXY": proxy.url(SECRETS["LOGIN"])})
+    assert ended.status == 1, ended
+    counts(ended.json, received=4, done=3, unknown=1, attempts=4)
+    sent = account.requests()
+    assert account.per_reference() == dict.fromkeys(p.keys(), 1) and len(sent) == 4
+    assert {each["version"] for each in sent} == {"2" if http2 else "1.1"} and len(proxy.heads) >= 2
+    login = base64.b64encode(SECRETS["LOGIN"].encode()).decode()
+    for head in proxy.heads:
+        assert head.startswith(f"CONNECT 127.0.0.1:{secure.port} HTTP/1.1\r\n") and f"\r\nProxy-Authorization: Basic {login}\r\n" in head, head
+        assert "bearer" not in head.lower() and "idempotency" not in head.lower(), head
+    for each in sent:
+        assert each["headers"]["authorization"] == f"Bearer {SECRETS['TOKEN']}" and "proxy-authorization" not in each["headers"], each
+        assert each["key"].encode() not in proxy.carried
+    assert proxy.carried and SECRETS["TOKEN"].encode() not in proxy.carried
+    for secret in (SECRETS["TOKEN"], SECRETS["LOGIN"], login):
+        assert secret not in ended.out + ended.err
+
+
+@pytest.mark.parametrize("stranger, tls", [("proxy", True), ("server", False), ("server", True)], ids=["proxy", "server", "server_behind_https"])
+def test_tls_is_verified_through_a_tunnel(tmp_path, secure, stranger, tls):
+    """The server's certificate, and before it that of the proxy: its login is for the proxy alone."""
+    account = secure.account()
+    own = tmp_path / "own"
+    own.mkdir()
+    ca = make_certificates(own)
+    with ConnectProxy(own / "broker.pem" if tls else None) as proxy:
+        p = Paying(tmp_path, account, ca=ca if stranger == "server" else secure.ca, proxy="env:PROXY", attempts=2, more="patience: 200ms\n")
+        ended = p.try_run(env={"PROXY": proxy.url(SECRETS["LOGIN"])})
+    assert not account.requests() and bool(proxy.heads) == (stranger == "server"), ended
+    if stranger == "server" and tls:  # libcurl 7.88 does not say what is wrong with TLS inside of TLS
+        assert ended.json["done"] == ended.json["unknown"] == 0 and "nothing was sent" in ended.err, ended
+        return
+    assert ended.status == 3 and "is paused" in ended.err and "certificate" in ended.err.lower(), ended
+    counts(ended.json, received=1, waiting=1, paused=1)
 
 
 class Chatterer:

@@ -310,6 +310,9 @@ static CURLcode set_up(const http_driver *driver, http_call *call)
     SET(CURLOPT_SSL_VERIFYPEER, 1L);
     SET(CURLOPT_SSL_VERIFYHOST, 2L);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    SET(CURLOPT_PROXY_SSL_VERIFYPEER, 1L); /* the same for a proxy of https:// */
+    SET(CURLOPT_PROXY_SSL_VERIFYHOST, 2L);
+    SET(CURLOPT_PROXY_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     SET(CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
     SET(CURLOPT_PATH_AS_IS, 1L);
     SET(CURLOPT_TCP_NODELAY, 1L);
@@ -324,6 +327,8 @@ static CURLcode set_up(const http_driver *driver, http_call *call)
     if (driver->ca) {
         SET(CURLOPT_CAINFO, driver->ca);
         SET(CURLOPT_CAPATH, NULL);
+        SET(CURLOPT_PROXY_CAINFO, driver->ca);
+        SET(CURLOPT_PROXY_CAPATH, NULL);
     }
     if (driver->certificate) {
         SET(CURLOPT_SSLCERT, driver->certificate);

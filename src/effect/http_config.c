@@ -129,7 +129,8 @@ static const once_config_field http_fields[] = {
      .standard_text = "none",
      .text =
          "Values are templates, or references to secrets (`env:NAME`, `file:PATH`), which are read at the start and "
-         "never shown. A message whose value has a control character becomes a dead letter."},
+         "never shown. `Authorization`, `Cookie`, `X-Api-Key` and `X-Auth-Token` must be one or the other. A message "
+         "whose value has a control character becomes a dead letter."},
     {.name = "bearer",
      .type = ONCE_CONFIG_CUSTOM,
      .read = once__http_config_bearer,

@@ -29,6 +29,15 @@ static bool is_ours(once_bytes name)
     return once_ascii_begins(name.data, name.len, "proxy-");
 }
 
+/* Those whose value is a credential, whatever the service is. */
+static bool is_credential(once_bytes name)
+{
+    static const char *const credentials[] = {"authorization", "cookie", "x-api-key", "x-auth-token"};
+    for (size_t i = 0; i < sizeof credentials / sizeof *credentials; i++)
+        if (once_ascii_is(name.data, name.len, credentials[i])) return true;
+    return false;
+}
+
 bool once__http_same_header(once_bytes x, once_bytes y)
 {
     if (x.len != y.len) return false;
@@ -43,6 +52,9 @@ static bool check_header(once_config *config, const once_config_field *field, co
     const once_config_shown name = once_config_show(item->name);
     const char *wrong = NULL;
     if (!is_token(item->name)) wrong = "is no name of a header; use letters, digits and '-'";
+    else if (once_ascii_is(item->name.data, item->name.len, "proxy-authorization"))
+        wrong =
+            "is set by once itself; remove it, and write the proxy with its login as a reference: 'proxy: env:NAME'";
     else if (is_ours(item->name)) wrong = "is set by once itself; remove it";
     for (const once_node *before = node->first; before != item && !wrong; before = before->next)
         if (once__http_same_header(before->name, item->name)) wrong = "is there twice; keep one";
@@ -57,13 +69,31 @@ static bool check_header(once_config *config, const once_config_field *field, co
     return false;
 }
 
+/* What stands in the file is in backups and in version control, and is not taken out of what is shown. A value from the
+ * message is none of the file's secrets. */
+static bool check_credential(once_config *config, const once_config_field *field, const once_node *item,
+                             const once_http_text *value)
+{
+    const once_config_shown name = once_config_show(item->name);
+    if (!is_credential(item->name) || !once_http_text_is_literal(value) || once_http_blank(item->text)) return true;
+    once_config_wrong(config, ONCE_E_CONFIG, item->line,
+                      "'%s': '%s' must be a reference, not the secret itself; write '%s: env:NAME' or '%s: file:PATH', "
+                      "with the whole value there%s",
+                      field->name, name.text, name.text, name.text,
+                      once_ascii_is(item->name.data, item->name.len, "authorization")
+                          ? ", or 'bearer: env:NAME' beside 'headers'"
+                          : "");
+    return false;
+}
+
 static bool read_header(once_config *config, const once_config_field *field, const once_node *item,
                         once_http_header *header)
 {
     char what[100];
     header->name = item->name;
     if (!once_is_reference(item->text))
-        return once__http_read_text(config, field->name, item, ONCE_HTTP_HEADER, &header->value);
+        return once__http_read_text(config, field->name, item, ONCE_HTTP_HEADER, &header->value) &&
+               check_credential(config, field, item, &header->value);
     header->secret = (once_written){.name = item->name, .value = item->text, .line = item->line};
     (void)snprintf(what, sizeof what, "'%s': '%s'", field->name, once_config_show(item->name).text);
     return once__config_reference(config, what, item);

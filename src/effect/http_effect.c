@@ -58,6 +58,18 @@ static bool asks_the_same(const once_http_request *request)
     return once_http_text_is_literal(&request->url) && once_http_text_is_literal(&request->query);
 }
 
+/* A request with two of them is refused, or the server takes the wrong one. The lookup has those of the handler if it
+ * goes to the same place. */
+static void check_authorization(once_config *config, const once_node *map, const once_http_headers *headers,
+                                const char *whose, int line)
+{
+    const char *other = once_node_member(map, "bearer") ? "bearer" : once_node_member(map, "basic") ? "basic" : NULL;
+    for (size_t i = 0; other && i < headers->n; i++)
+        if (once_ascii_is(headers->list[i].name.data, headers->list[i].name.len, "authorization"))
+            once_config_wrong(config, ONCE_E_CONFIG, line, "%s has Authorization, and so has '%s'; keep one", whose,
+                              other);
+}
+
 static void check(once_config *config, const once_node *handler_map, const once_handler_spec *handler)
 {
     const once_http_spec *http = once_http_of(handler);
@@ -83,17 +95,15 @@ static void check(once_config *config, const once_node *handler_map, const once_
             config, ONCE_E_CONFIG, http->lookup.request.line,
             "'lookup' asks the same for every message, so the effect of one is taken for that of all; write "
             "${idempotency_key} or a field of the message into its URL");
-    for (size_t i = 0; i < http->request.headers.n; i++) {
-        const once_bytes name = http->request.headers.list[i].name;
-        if (once_ascii_is(name.data, name.len, "authorization") &&
-            (once_node_member(map, "bearer") || once_node_member(map, "basic")))
-            once_config_wrong(config, ONCE_E_CONFIG, once_node_member(map, "headers")->name_line,
-                              "'headers' has Authorization, and so has '%s'; keep one",
-                              once_node_member(map, "bearer") ? "bearer" : "basic");
-        if (once__http_same_header(name, http->key_header))
-            once_config_wrong(config, ONCE_E_CONFIG, once_node_member(map, "headers")->name_line,
+    const once_node *headers = once_node_member(map, "headers");
+    if (headers) check_authorization(config, map, &http->request.headers, "'headers'", headers->name_line);
+    if (http->lookup.request.method && once_http_same_origin(&http->request, &http->lookup.request))
+        check_authorization(config, map, &http->lookup.request.headers, "'headers' of 'lookup'",
+                            http->lookup.request.line);
+    for (size_t i = 0; i < http->request.headers.n; i++)
+        if (once__http_same_header(http->request.headers.list[i].name, http->key_header))
+            once_config_wrong(config, ONCE_E_CONFIG, headers->name_line,
                               "'headers' has the header of 'key_header'; remove it");
-    }
 }
 
 static void conclude(once_handler_spec *handler)

@@ -424,6 +424,11 @@ static void refused_credentials_stop_the_handler(void **state)
     open_handler(f, "{post: \"http://@/\", basic: env:ONCE_TEST_SECRET}");
     test_http_will(&f->server, answer(&f->arena, "401 No", "ann has no password hush-hush"), TEST_HTTP_KEEP);
     says(run(f, "{\"id\":1}"), ONCE_RELEASE, "ann has no password ***");
+    (void)setenv("ONCE_TEST_SECRET", "Bearer hush-hush", 1); /* the whole value of the header */
+    open_handler(f, "{post: \"http://@/\", headers: {Authorization: env:ONCE_TEST_SECRET}}");
+    test_http_will(&f->server, answer(&f->arena, "401 No", "Bearer hush-hush: hush-hush is over"), TEST_HTTP_KEEP);
+    says(run(f, "{\"id\":1}"), ONCE_RELEASE, ": ***: *** is over");
+    has(test_http_request(&f->server, 3), "\r\nAuthorization: Bearer hush-hush\r\n");
 }
 
 /* Which statuses pause the handler is up to the file, of the request and of its lookup; so is what refuses for good. */

@@ -61,7 +61,20 @@ static void f67_mistakes_are_refused_with_their_line(void **state)
         {"{post: " PAY ", headers: {Host: x}}", "'headers': 'Host' is set by once itself; remove it"},
         {"{post: " PAY ", headers: {content-length: 5}}", "is set by once itself"},
         {"{post: " PAY ", headers: {Idempotency-Key: x}}", "is set by once itself"},
-        {"{post: " PAY ", headers: {Proxy-Authorization: x}}", "is set by once itself"},
+        {"{post: " PAY ", headers: {Proxy-Authorization: hush}}",
+         "'headers': 'Proxy-Authorization' is set by once itself; remove it, and write the proxy with its login as a "
+         "reference: 'proxy: env:NAME'"},
+        {"{post: " PAY ", headers: {Authorization: Bearer hush}}",
+         "'headers': 'Authorization' must be a reference, not the secret itself; write 'Authorization: env:NAME' or "
+         "'Authorization: file:PATH', with the whole value there, or 'bearer: env:NAME' beside 'headers'"},
+        {"{post: " PAY ", headers: {authorization: \"Bearer env:hush\"}}", "'headers': 'authorization' must be a ref"},
+        {"{post: " PAY ", headers: {Cookie: \"session=hush\"}}",
+         "'headers': 'Cookie' must be a reference, not the secret itself; write 'Cookie: env:NAME' or 'Cookie: "
+         "file:PATH', with the whole value there"},
+        {"{post: " PAY ", headers: {x-api-key: hush}}", "'headers': 'x-api-key' must be a reference"},
+        {"{post: " PAY ", headers: {X-Auth-Token: \"$${hush}\"}}", "'headers': 'X-Auth-Token' must be a reference"},
+        {"{post: " PAY ", lookup: {get: \"https://pay.example/${key}\", headers: {Authorization: hush}}}",
+         "'headers': 'Authorization' must be a reference"},
         {"{post: " PAY ", headers: {\"a b\": x}}", "'headers': 'a b' is no name of a header"},
         {"{post: " PAY ", headers: {\"a:\": x}}", "is no name of a header"},
         {"{post: " PAY ", headers: {A: x, a: y}}", "'headers': 'a' is there twice; keep one"},
@@ -75,8 +88,11 @@ static void f67_mistakes_are_refused_with_their_line(void **state)
         {"{post: " PAY ", bearer: {cmd: [x]}}", "'bearer' must be a reference or a command"},
         {"{post: " PAY ", basic: \"me:hush\"}", "'basic' must be a reference, not the secret itself"},
         {"{post: " PAY ", basic: env:A, bearer: env:B}", "'basic' excludes 'bearer'; remove it"},
-        {"{post: " PAY ", bearer: env:A, headers: {authorization: x}}",
+        {"{post: " PAY ", bearer: env:A, headers: {authorization: env:B}}",
          "'headers' has Authorization, and so has 'bearer'"},
+        {"{post: " PAY
+         ", basic: env:A, lookup: {get: \"https://pay.example/${key}\", headers: {Authorization: env:B}}}",
+         "'headers' of 'lookup' has Authorization, and so has 'basic'; keep one"},
         {"{post: " PAY ", key_header: X-Key, headers: {x-key: x}}", "'headers' has the header of 'key_header'"},
         {"{post: " PAY ", key_header: Host}", "'key_header': 'Host' cannot carry the idempotency key"},
         {"{post: " PAY ", proxy: \"http://me:hush@proxy\"}", "one with a password must be a reference"},
@@ -116,6 +132,32 @@ static void f67_mistakes_are_refused_with_their_line(void **state)
         if (rc != ONCE_E_CONFIG || !strstr(err.text, cases[i].why) || strncmp(err.text, "p.yaml:6: ", 10) != 0)
             fail_msg("%s\n%d: %s\nnot: %s", cases[i].http, rc, err.text, cases[i].why);
         if (strstr(err.text, "hush")) fail_msg("%s", err.text);
+        once_arena_release(&arena);
+    }
+}
+
+/* References, what a message brings, and names that say nothing of a secret. */
+static void headers_that_may_stand_in_the_file(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {
+        "Authorization: env:A",
+        "Cookie: file:a",
+        "Authorization: \"${header:authorization}\"",
+        "Authorization: \"Bearer ${/token}\"",
+        "Cookie: \"order=${/id}\"",
+        "X-Api-Key: \"\"",
+        "X-Api-Key-Id: abc",
+        "Accept: text/plain",
+        "A: b}, bearer: env:A, lookup: {get: \"https://other.example/${key}\", headers: {Authorization: env:B}",
+    };
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        once_arena arena = {0};
+        once_spec *spec = NULL;
+        once_error err = {0};
+        char http[200];
+        (void)snprintf(http, sizeof http, "{post: " PAY ", headers: {%s}}", headers[i]);
+        if (parse(&arena, http, &spec, &err) != ONCE_OK) fail_msg("%s: %s", headers[i], err.text);
         once_arena_release(&arena);
     }
 }
@@ -251,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f67_mistakes_are_refused_with_their_line),
+        cmocka_unit_test(headers_that_may_stand_in_the_file),
         cmocka_unit_test(fields_and_their_defaults),
         cmocka_unit_test(steps_in_a_path_are_seen_however_they_are_written),
         cmocka_unit_test(retry_after_in_both_forms),

@@ -16,8 +16,9 @@
 
 #include "base/banned.h"
 
-#define SHORTEST 4                                        /* a shorter secret would hide ordinary words */
-#define SECRETS_MAX (2 * (ONCE_HTTP_HEADERS_MAX + 3) + 4) /* of both requests: headers, `basic` in 3 forms; the proxy */
+#define SHORTEST 4 /* a shorter secret would hide ordinary words */
+/* Of both requests: headers, the token of one of them, `basic` in 3 forms. And the proxy. */
+#define SECRETS_MAX (2 * (ONCE_HTTP_HEADERS_MAX + 4) + 4)
 #define MASK "***"
 
 typedef struct reader {
@@ -63,6 +64,15 @@ static int add_line(reader *r, http_fixed *fixed, const char *name, const char *
     return ONCE_OK;
 }
 
+/* "Bearer TOKEN": a server may quote the token alone. */
+static void note_token(reader *r, const once_http_header *header, once_bytes value)
+{
+    if (!once_ascii_is(header->name.data, header->name.len, "authorization") || value.len == 0) return;
+    const char *blank = memchr(value.data, ' ', value.len), *end = value.data + value.len;
+    while (blank && blank < end && *blank == ' ') blank++;
+    if (blank) note_secret(r, (once_bytes){blank, (size_t)(end - blank)});
+}
+
 static int add_secret_headers(reader *r, http_fixed *fixed, once_error *err)
 {
     const once_http_headers *headers = &fixed->request->headers;
@@ -73,6 +83,7 @@ static int add_secret_headers(reader *r, http_fixed *fixed, once_error *err)
         if (header->secret.value.len == 0) continue;
         int rc = read_secret(r, &header->secret, &value, err);
         (void)snprintf(name, sizeof name, "%.*s", (int)header->name.len, header->name.data);
+        if (rc == ONCE_OK) note_token(r, header, value);
         if (rc == ONCE_OK)
             rc = add_line(r, fixed, name, once_http_blank(value) ? ";" : ": ", once_http_blank(value) ? none : value,
                           err);

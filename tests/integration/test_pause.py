@@ -358,6 +358,24 @@ def test_f96_effects_that_all_die_of_one_reason_pause_their_handler(tmp_path):
     assert p.run(status=1)["done"] == 2000 - ended.json["dead"]
 
 
+def test_f96_a_server_that_refuses_all_pauses_its_handler_and_buries_few(tmp_path):
+    """With a body of its own for each: numbers and what is quoted make no other reason."""
+    with Gateway(tmp_path) as gateway:
+        account = gateway.account()
+        account.fault(status=400, body='{"error": "no such field", "request": "req_@n", "at": @n}')
+        p = Paying(tmp_path / "p", account, n=400, lease="30s", more="patience: 200ms\n")
+        ended = p.try_run()
+        assert ended.status == 3 and "dead_limit" in ended.json["error"] and "status 400" in ended.json["error"], ended
+        buried = ended.json["dead"]
+        assert 0 < buried <= 99 and len(account.tries()) < 99 + 64 + 20, "of the calls in flight, too, and a probe now and then"
+        counts(ended.json, received=400, dead=buried, waiting=400 - buried, paused=1)
+        account.heal()
+        assert p.run(status=1)["done"] == 400 - buried
+        assert p.once("replay", "--all", p.name).status == 0
+        assert p.run(status=0)["done"] == buried
+        assert account.per_reference() == dict.fromkeys(p.keys(), 1)
+
+
 def test_the_limit_of_letters_can_be_switched_off(tmp_path):
     p = Pipeline(tmp_path, 'key: "${/id}"\ndead_limit: off\nhandler: {sql: ["INSERT INTO t(id, n) VALUES (:id, :amont)"]}\n',
                  "CREATE TABLE t(id TEXT PRIMARY KEY, n);")
@@ -421,6 +439,33 @@ handler:
         counts(ended.json, received=60, done=60)
         assert ended.json["retries"] < 60, "otherwise each of them would have been tried three times, and be dead"
         assert account.per_reference() == {f"{i}": 1 for i in range(60)}
+
+
+@pytest.mark.parametrize("how", ["away", "overloaded"])
+def test_f95_an_outage_of_some_seconds_over_http_with_default_settings(tmp_path, how):
+    """Nothing is written but the URL: no message dies, and none is charged twice."""
+    with Gateway(tmp_path) as gateway:
+        account = gateway.account(honour=False)
+        p = Pipeline(tmp_path, f"""
+key: "${{/id}}"
+handler: {{http: {{post: "{account.url('/charges/${/id}')}"}}}}
+""")
+        p.write(*[{"id": f"{i}"} for i in range(100)])
+        if how == "away":
+            gateway.kill()
+        else:
+            account.fault(status=503)
+        with p.start() as run:
+            run.hear("event=paused")
+            time.sleep(3)
+            if how == "away":
+                gateway.start()
+            else:
+                account.heal()
+            ended = run.end()
+        assert ended.status == 0, ended
+        counts(ended.json, received=100, done=100, repeats=0)
+        assert account.per_reference() == {f"{i}": 1 for i in range(100)}
 
 
 def test_an_outage_without_end_ends_a_finite_run_and_its_messages_wait(tmp_path):

@@ -22,7 +22,7 @@ What happens:
     charge=True|False        whether money moves (True unless `status` is given)
     before_s, after_s        how long it stalls before and after it charges; a number, or [from, to]. A charge happens although the
                              client has gone meanwhile, and does not if the gateway was killed
-    status, headers, body    this answer
+    status, headers, body    this answer; `@n` in `body` is the number of the request
     cut=n | "random"         the connection is reset after n bytes of the answer; cut_close=True: closed in order
     hang=True                no answer, and the connection stays open
     raw="text"               these bytes in place of an answer

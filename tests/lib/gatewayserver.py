@@ -198,7 +198,8 @@ class Account:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self.seconds(fault, "after_s"))
         if "status" in fault or "body" in fault:
-            answer = Answer(fault.get("status", answer.status), fault.get("body", answer.body), fault.get("headers", {}))
+            body = fault["body"].replace("@n", str(number)) if "body" in fault else answer.body
+            answer = Answer(fault.get("status", answer.status), body, fault.get("headers", {}))
         self.end(number, status=None if fault.get("hang") else answer.status)
         transport.reply(answer, fault, self.rng)
 

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/policy.h"
 #include "effect/effect.h"
 #include "effect/http.h"
 #include "effect/http/client.h"
@@ -619,6 +620,53 @@ static void f93_a_retry_after_is_no_reason_to_hurry(void **state)
         assert_int_equal(item->outcome, ONCE_RETRY);
         assert_true(item->delay_ms > 5000);
     }
+}
+
+/* How long the default budget of a message lasts while each of its calls ends in this way, in a time that is only
+ * counted: each pause is what the policy makes of the answer. */
+static int64_t budget_ms(fixture *f, const char *answered)
+{
+    const once_policy policy = once_policy_of(&f->spec->handlers[0], once_env_real());
+    int64_t lasts_ms = 0;
+    for (uint32_t failures = 0;; failures++) {
+        once_item *item = &f->items[0];
+        if (answered) test_http_will(&f->server, answered, TEST_HTTP_KEEP);
+        assert_int_equal(prepare(f, item, "{\"id\":1}"), ONCE_OK);
+        item->decision.failures = failures;
+        item->decision.failing_for_ms = failures ? lasts_ms : -1;
+        once_runner_start(f->runner, &item, 1);
+        assert_ptr_equal(ended(f), item);
+        once_settlement end = {.outcome = item->outcome, .delay_ms = item->delay_ms, .maybe_done = item->maybe_done};
+        once_policy_judge(&policy, &item->decision, &end);
+        if (end.outcome == ONCE_DEAD) {
+            assert_int_equal(failures, 11); /* the twelfth is the last */
+            return lasts_ms;
+        }
+        assert_int_equal(end.outcome, ONCE_RETRY);
+        lasts_ms += end.delay_ms;
+    }
+}
+
+/* With the default settings, also by what a server says about when to come again. */
+static void f95_an_outage_of_a_minute_over_http_spends_no_budget(void **state)
+{
+    fixture *f = *state;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    char text[100];
+    static const char *const heads[] = {"503 No", "503 No\r\nRetry-After: 0", "429 No\r\nRetry-After: 1",
+                                        "500 No\r\nRetry-After: 0"};
+    open_handler(f, "{post: \"http://@/\"}\n  unknown: retry");
+    for (int round = 0; round < 10; round++)
+        for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+            assert_true(budget_ms(f, answer(&f->arena, heads[i], "")) > 74000);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0); /* bound, and nobody listens */
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
+    (void)snprintf(text, sizeof text, "{post: \"http://127.0.0.1:%d/\"}", ntohs(address.sin_port));
+    open_handler(f, text);
+    for (int round = 0; round < 10; round++) assert_true(budget_ms(f, NULL) > 74000);
+    close(fd);
 }
 
 static void a_body_can_decide(void **state)
@@ -1729,6 +1777,7 @@ int main(void)
         TEST(retry_after_is_honoured),
         TEST(retry_after_of_an_unknown_and_of_a_lookup_is_honoured),
         TEST(f93_a_retry_after_is_no_reason_to_hurry),
+        TEST(f95_an_outage_of_a_minute_over_http_spends_no_budget),
         TEST(a_body_can_decide),
         TEST(f69_nothing_is_sent_twice_when_a_used_connection_dies),
         TEST(f81_what_was_not_asked_for_is_no_answer),

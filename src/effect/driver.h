@@ -62,7 +62,7 @@ void once_runner_finished(once_runner *runner, once_item *item);
  * become '?'. False: out of memory; then both are empty. */
 bool once_runner_output(once_runner *runner, once_item *item, once_bytes result, once_bytes reason);
 
-/* Handles what is ready now, and does not wait. For `tick` alone. False: there was too much, and something is left. */
+/* Handles what is ready now, and does not wait. For `tick` alone. False: something may be left. */
 bool once_runner_look(once_runner *runner);
 
 /* A file descriptor that the loop watches (epoll, level-triggered). */

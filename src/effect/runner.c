@@ -22,7 +22,7 @@
 #include "base/banned.h"
 
 enum {
-    EVENTS = 128, /* of one turn: what ended in it is given back before the next one, so that nobody waits for it */
+    EVENTS = 128, /* at once. A turn takes no more, and gives back what ended in it: nobody waits for the next ones */
     REASON_MAX = 400,
     EXPECTED = 8 /* so far ahead the CPU is told which item will be started */
 };
@@ -33,7 +33,7 @@ struct once_runner {
     int epoll;
     once_watch wake;
     bool woken;
-    bool looked; /* a tick has handled events: other drivers may have something to do, and somebody may have called */
+    bool looked; /* a tick has handled events: other drivers may have something to do */
     struct epoll_event events[EVENTS]; /* of this turn; taken out when their watch goes */
     int n_events, next_event;
     once_item **finished; /* a ring; there are never more items here than slots */
@@ -77,7 +77,7 @@ static void woken(once_watch *watch, uint32_t events)
     once_runner *runner = (once_runner *)((char *)watch - offsetof(once_runner, wake));
     uint64_t times;
     (void)events;
-    runner->woken = read(watch->fd, &times, sizeof times) == sizeof times;
+    if (read(watch->fd, &times, sizeof times) == sizeof times) runner->woken = true;
 }
 
 void once_runner_wake(once_runner *runner)
@@ -104,7 +104,8 @@ static int64_t tick(once_runner *runner, int64_t now_ms)
     return next_ms;
 }
 
-/* Waits for up to `limit` ms until something is ready, and handles it. Returns how much there was. */
+/* Waits for up to `limit` ms until something is ready, and handles it. Returns how much there was; -1: a signal came
+ * first, and nobody has looked. */
 static int handle_ready(once_runner *runner, int limit)
 {
     assert(runner->n_events == 0); /* not from inside a `ready` */
@@ -117,7 +118,7 @@ static int handle_ready(once_runner *runner, int limit)
         if (watch) watch->ready(watch, event->events);
     }
     runner->n_events = 0;
-    return n > 0 ? n : 0;
+    return n;
 }
 
 /* One turn of the loop: ticks the drivers, then handles what is ready. Sleeps until `until_ms` when nothing is. */
@@ -127,20 +128,20 @@ static void turn(once_runner *runner, int64_t now_ms, int64_t until_ms)
     const int64_t due_ms = tick(runner, now_ms);
     if (due_ms < until_ms) until_ms = due_ms;
     int64_t wait_ms = until_ms > now_ms ? until_ms - now_ms : 0;
-    if (runner->n_finished || runner->looked) wait_ms = 0;
+    if (runner->n_finished || runner->looked || runner->woken) wait_ms = 0; /* a look may have heard the call */
     const int limit = until_ms == ONCE_NEVER && wait_ms ? -1 : wait_ms > INT_MAX ? INT_MAX : (int)wait_ms;
     (void)handle_ready(runner, limit);
 }
 
 bool once_runner_look(once_runner *runner)
 {
-    /* There may be more than fit: a descriptor stays ready until its watch has read from it, so this ends. */
+    /* There may be more than fit, and what is ready may stay so: as many rounds as there can be items, and one more. */
     int n = EVENTS;
     for (size_t rounds = 0; rounds <= runner->capacity / EVENTS + 1 && n == EVENTS; rounds++) {
         n = handle_ready(runner, 0);
         runner->looked |= n > 0;
     }
-    return n < EVENTS;
+    return n >= 0 && n < EVENTS;
 }
 
 /* ---- items ---- */

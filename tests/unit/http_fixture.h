@@ -64,9 +64,10 @@ static inline int tear_down(void **state)
 
 static int64_t asleep_ms; /* for so long the system was suspended */
 static int64_t passed_ns; /* so much time has passed that nobody waited for */
+static int64_t stands_ns; /* time stands still there; 0: it does not */
 
 static inline int64_t boot_ms(void *self) { return once_env_real()->boot_ms(self) + asleep_ms; }
-static inline int64_t mono_ns(void *self) { return once_env_real()->mono_ns(self) + passed_ns; }
+static inline int64_t mono_ns(void *self) { return stands_ns ? stands_ns : once_env_real()->mono_ns(self) + passed_ns; }
 
 /* Reads the end of a pipeline file; '@' stands for the server. */
 static inline int try_open_pipeline(fixture *f, const char *end)

@@ -133,11 +133,12 @@ static void turn(once_runner *runner, int64_t now_ms, int64_t until_ms)
     (void)handle_ready(runner, limit);
 }
 
-bool once_runner_look(once_runner *runner)
+bool once_runner_look(once_runner *runner, int64_t *when_ns)
 {
     /* There may be more than fit, and what is ready may stay so: as many rounds as there can be items, and one more. */
     int n = EVENTS;
     for (size_t rounds = 0; rounds <= runner->capacity / EVENTS + 1 && n == EVENTS; rounds++) {
+        *when_ns = once_env_mono_ns(runner->options.env);
         n = handle_ready(runner, 0);
         runner->looked |= n > 0;
     }

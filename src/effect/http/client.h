@@ -87,7 +87,7 @@ struct http_call {
     bool used;             /* a call before this one has used it */
     bool connects;         /* we are connecting to a known address ... */
     int64_t connect_by_ms; /* ... until then */
-    bool ready;         /* made, and to be sent with the others that were started with it; then `next` is one of them */
+    bool queued;        /* made, and to be sent with the others that were started with it; then `next` is one of them */
     once_buf out, rest; /* the head of the request; a line of the answer that is not whole */
     size_t sent;
     bool reset; /* sending failed: the end of what can be read is not the end of the answer */
@@ -136,7 +136,8 @@ struct http_driver {
     size_t n_sockets;
     http_call *spare, *all;
     int64_t direct_due_ms;              /* no direct call ends before */
-    http_call *to_send, **last_to_send; /* direct calls that are made */
+    http_call *to_send, **last_to_send; /* direct calls that are queued */
+    int64_t silent_ns;                  /* then the connections of these were (once_env_mono_ns) */
     http_peer peers[HTTP_REQUESTS];     /* of direct calls */
     once_json json;                     /* of an answer */
     once_buf result;

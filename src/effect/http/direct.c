@@ -6,8 +6,9 @@
  *
  * A call keeps its connection for the next one. Before a request is sent on it, the connection must be silent: what a
  * server says unasked is the answer to nothing. Calls that are started together are made first and sent then, one
- * behind the other: before that the loop looks once at all connections, instead of a question to the system for each,
- * and a server that sleeps is woken once. */
+ * behind the other, so that a server that sleeps is woken once. The loop looks at all connections together, instead of
+ * a question to the system for each. It looks again after the time of a few sends, because a server may close what is
+ * idle, or speak, at any moment. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -21,6 +22,9 @@
 #include "effect/http/client.h"
 
 #include "base/banned.h"
+
+enum { SILENT_NS = 20000 }; /* so long after a look connections count as silent: the time of a few sends */
+#define LONG_AGO (INT64_MIN / 2)
 
 /* ---- the request ---- */
 
@@ -162,24 +166,40 @@ void once__http_direct_begin(http_call *call)
         connect_anew(call);
         return;
     }
-    call->used = call->ready = true;
+    call->used = call->queued = true;
     call->next = NULL;
+    driver->silent_ns = LONG_AGO; /* nobody has looked at this one */
     *driver->last_to_send = call;
     driver->last_to_send = &call->next;
 }
 
+static void take_out(http_call *call)
+{
+    http_driver *driver = call->driver;
+    http_call **at = &driver->to_send;
+    while (*at != call) at = &(*at)->next;
+    *at = call->next;
+    if (!*at) driver->last_to_send = at;
+    call->queued = false;
+}
+
+/* Whether the connections of all queued calls are silent, but for those that this closes. */
+static bool are_silent(http_driver *driver)
+{
+    once_runner *runner = driver->driver.runner;
+    const once_env *env = once_runner_options_of(runner)->env;
+    if (once_env_mono_ns(env) - driver->silent_ns <= SILENT_NS) return true;
+    if (!once_runner_look(runner, &driver->silent_ns)) driver->silent_ns = LONG_AGO;
+    return once_env_mono_ns(env) - driver->silent_ns <= SILENT_NS; /* what had come may have taken longer than that */
+}
+
 void once__http_direct_send(http_driver *driver)
 {
-    http_call *call = driver->to_send, *next;
-    if (!call) return;
-    driver->to_send = NULL;
-    driver->last_to_send = &driver->to_send;
-    /* A connection on which something has come is closed. */
-    const bool all = once_runner_look(driver->driver.runner);
-    for (; call; call = next) {
-        next = call->next;
-        call->ready = false;
-        if (call->fd < 0 || (!all && !is_silent(call->fd))) connect_anew(call);
+    while (driver->to_send) {
+        const bool silent = are_silent(driver);
+        http_call *call = driver->to_send;
+        take_out(call);
+        if (call->fd < 0 || (!silent && !is_silent(call->fd))) connect_anew(call);
         else send_request(call);
     }
 }
@@ -212,19 +232,9 @@ void once__http_direct_connected(http_call *call)
 
 bool once__http_direct_cut(const http_call *call) { return call->sent < call->out.len + call->body.len; }
 
-static void take_out(http_call *call)
-{
-    http_driver *driver = call->driver;
-    http_call **at = &driver->to_send;
-    while (*at != call) at = &(*at)->next;
-    *at = call->next;
-    if (!*at) driver->last_to_send = at;
-    call->ready = false;
-}
-
 void once__http_direct_leave(http_call *call)
 {
-    if (call->ready) { /* its connection is as it was */
+    if (call->queued) { /* its connection is as it was */
         take_out(call);
         return;
     }
@@ -304,7 +314,7 @@ static void connected(http_call *call)
 void once__http_direct_ready(http_call *call, uint32_t events)
 {
     /* It is idle: the server closes it, or speaks unasked. */
-    if (!call->item || call->waits || call->in_multi || call->ready) {
+    if (!call->item || call->waits || call->in_multi || call->queued) {
         once__http_direct_close(call);
         return;
     }

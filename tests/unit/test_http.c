@@ -734,41 +734,6 @@ static void what_was_not_sent_is_tried_again(void **state)
     assert_int_equal(test_http_count(&f->server), 0);
 }
 
-/* The address of the first connection is used for the next ones, by ourselves. */
-static void an_address_that_is_known_may_be_gone(void **state)
-{
-    fixture *f = *state;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    char text[200];
-    int fd = listen_at(&address, 16);
-    (void)snprintf(text, sizeof text, "{post: \"http://127.0.0.1:%d/\", connect_timeout: 100ms, timeout: 20s}",
-                   ntohs(address.sin_port));
-    open_handler(f, text);
-    for (int i = 0; i < 3; i++) answer_one(f, fd);
-    close(fd);
-    says(run(f, "{\"id\":1}"), ONCE_RETRY, "nothing was sent"); /* it is refused there, and libcurl says so */
-    assert_false(f->items[0].started);
-    fd = listen_at(&address, 16);
-    for (int i = 0; i < 2; i++) answer_one(f, fd);
-
-    assert_int_equal(listen(fd, 0), 0); /* it accepts nothing more, and its queue is full soon */
-    int filler[3];
-    for (size_t i = 0; i < 3; i++) {
-        filler[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-        (void)connect(filler[i], (struct sockaddr *)&address, sizeof address);
-    }
-    once_item *item = start(f, 0, "{\"id\":1}");
-    once_runner_kill(f->runner, &item, 1); /* while we connect */
-    says(ended(f), ONCE_RELEASE, "ended before it was sent");
-    const int64_t began_ns = once_env_mono_ns(once_env_real());
-    says(run(f, "{\"id\":1}"), ONCE_RETRY, "no connection within 100ms"); /* there, and then where libcurl looks */
-    says(run(f, "{\"id\":1}"), ONCE_RETRY, "no connection within 100ms");
-    assert_in_range(once_env_mono_ns(once_env_real()) - began_ns, 300000000, 15000000000); /* before the timeout */
-    for (size_t i = 0; i < 3; i++) close(filler[i]);
-    start(f, 0, "{\"id\":1}"); /* one that connects when all ends */
-    close(fd);
-}
-
 /* The server of a lookup is another one: neither gets what is for the other. */
 static void the_known_addresses_of_effect_and_lookup_are_apart(void **state)
 {
@@ -1563,7 +1528,6 @@ int main(void)
         TEST(f69_a_reply_with_a_line_that_there_is_no_memory_for_is_unknown),
         TEST(an_answer_may_have_trailers),
         TEST(what_was_not_sent_is_tried_again),
-        TEST(an_address_that_is_known_may_be_gone),
         TEST(the_known_addresses_of_effect_and_lookup_are_apart),
         TEST(f81_what_a_server_says_first_is_no_answer),
         TEST(f69_requests_are_sent_on_connections_that_are_open),

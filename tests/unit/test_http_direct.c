@@ -14,7 +14,10 @@
 #ifdef ONCE_WITH_HTTP
 #include <dlfcn.h>
 #include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 
 #include "http_fixture.h"
@@ -29,6 +32,9 @@ static struct hook {
     void (*sent)(hand *h);                            /* after the next request */
     void (*looked)(hand *h);                          /* after the next look */
     hand *h;
+    atomic_int asked;    /* how many times the name was looked up */
+    atomic_int refusing; /* connecting to 127.0.0.x fails at once ... */
+    atomic_int spared;   /* ... after so many times */
 } hook;
 
 /* The loop waits, or only looks: then there is no time for a wait. */
@@ -60,6 +66,39 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     return n;
 }
 
+int connect(int fd, const struct sockaddr *address, socklen_t len)
+{
+    static int (*real)(int, const struct sockaddr *, socklen_t);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "connect");
+    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)address;
+    if (hook.refusing && address->sa_family == AF_INET &&
+        ntohl(four->sin_addr.s_addr) == INADDR_LOOPBACK - 1 + (in_addr_t)hook.refusing && hook.spared-- <= 0) {
+        errno = ENETUNREACH;
+        return -1;
+    }
+    return real(fd, address, len);
+}
+
+#define NAME "pay.test"
+
+static const char *_Atomic addresses[3]; /* of the name */
+
+/* libcurl asks in a thread of its own. */
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **out)
+{
+    static int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (!name || strcmp(name, NAME) != 0) return real(name, service, hints, out);
+    int rc = EAI_NONAME;
+    hook.asked++;
+    *out = NULL;
+    for (size_t i = 0; addresses[i] && (rc == 0 || i == 0); i++) {
+        rc = real(addresses[i], service, hints, out);
+        while (rc == 0 && *out) out = &(*out)->ai_next;
+    }
+    return rc;
+}
+
 static int is_interrupted(struct epoll_event *events, int max)
 {
     (void)events, (void)max;
@@ -76,7 +115,7 @@ static int is_too_much(struct epoll_event *events, int max)
 
 static int tear_down_hooks(void **state)
 {
-    hook = (struct hook){0};
+    memset(&hook, 0, sizeof hook);
     asleep_ms = passed_ns = stands_ns = 0;
     return tear_down(state);
 }
@@ -191,7 +230,8 @@ static void f69_a_look_that_a_signal_ends_has_seen_nothing(void **state)
     hand *h = open_hand(f, "");
     run_group(f, h, 8, ONCE_DONE, "");
     end_idle(h);
-    hook = (struct hook){.looks = 1, .look = is_interrupted};
+    hook.looks = 1;
+    hook.look = is_interrupted;
     run_group(f, h, 8, ONCE_DONE, "");
     assert_int_equal(hook.looks, 0);
     assert_int_equal(h->requests, 16);
@@ -221,7 +261,9 @@ static void disturb(fixture *f, const char *words, void (*sent)(hand *), void (*
     assert_int_equal(h->n, TOGETHER);
     h->words = words;
     h->says = BUSY;
-    hook = (struct hook){.sent = sent, .looked = looked, .h = h};
+    hook.sent = sent;
+    hook.looked = looked;
+    hook.h = h;
     run_group(f, h, TOGETHER, ONCE_RETRY, "status 503");
     assert_true(!hook.sent && !hook.looked);
     assert_int_equal(h->requests, 2 * TOGETHER);
@@ -273,7 +315,8 @@ static void f69_a_look_that_has_not_seen_all_is_not_believed(void **state)
     h->words = UNASKED;
     end_idle(h);
     h->says = BUSY;
-    hook = (struct hook){.looks = 1000, .look = is_too_much};
+    hook.looks = 1000;
+    hook.look = is_too_much;
     once_item *items[TOGETHER];
     start_group(f, items, TOGETHER);
     assert_in_range(hook.looks, 0, 998);
@@ -301,6 +344,229 @@ static void f81_many_connections_may_speak_at_once(void **state)
     assert_int_equal(test_http_count(&f->server), 2 * CALLS);
 }
 
+/* --- addresses --- */
+
+/* Two servers at one port, 127.0.0.1 and 127.0.0.2, and a name that has both of these addresses, in this order. */
+typedef struct two {
+    struct sockaddr_in address[2];
+    int listener[2], filler[3];
+} two;
+
+static void open_two(fixture *f, two *t, const char *more)
+{
+    char text[300];
+    *t = (two){.listener = {-1, -1}, .filler = {-1, -1, -1}};
+    for (int tries = 0; t->listener[1] < 0; tries++) { /* somebody may have the port at the second one */
+        assert_in_range(tries, 0, 20);
+        if (t->listener[0] >= 0) close(t->listener[0]);
+        t->address[0] = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        t->listener[0] = listen_at(&t->address[0], 16);
+        t->address[1] = t->address[0];
+        t->address[1].sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+        const int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+        if (bind(fd, (struct sockaddr *)&t->address[1], sizeof t->address[1]) == 0 && listen(fd, 16) == 0)
+            t->listener[1] = fd;
+        else close(fd);
+    }
+    addresses[0] = "127.0.0.1";
+    addresses[1] = "127.0.0.2";
+    (void)snprintf(text, sizeof text, "{post: \"http://" NAME ":%d/\"%s%s}", ntohs(t->address[0].sin_port),
+                   more[0] ? ", " : "", more);
+    open_handler(f, text);
+}
+
+static void close_two(two *t)
+{
+    for (size_t i = 0; i < 3; i++)
+        if (t->filler[i] >= 0) close(t->filler[i]);
+    for (size_t i = 0; i < 2; i++)
+        if (t->listener[i] >= 0) close(t->listener[i]);
+}
+
+/* The first one takes no more connections, and does not refuse them: its queue is full. */
+static void silence_first(two *t)
+{
+    assert_int_equal(listen(t->listener[0], 0), 0);
+    for (size_t i = 0; i < 3; i++) {
+        t->filler[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)connect(t->filler[i], (struct sockaddr *)&t->address[0], sizeof t->address[0]);
+    }
+}
+
+static http_call *call_of(const once_item *item)
+{
+    assert_non_null(item->driver);
+    return item->driver;
+}
+
+/* The last byte of the address that is known; 0: none is. */
+static int known(const http_driver *driver)
+{
+    const http_peer *peer = &driver->peers[HTTP_EFFECT];
+    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)&peer->address;
+    return peer->len ? (int)(ntohl(four->sin_addr.s_addr) & 0xff) : 0;
+}
+
+static int64_t since_ms(int64_t began_ns) { return (once_env_mono_ns(once_env_real()) - began_ns) / 1000000; }
+
+/* The address of the first connection is used for the next ones, by ourselves. */
+static void an_address_that_is_known_may_be_gone(void **state)
+{
+    fixture *f = *state;
+    two t;
+    open_two(f, &t, "connect_timeout: 100ms, timeout: 20s");
+    addresses[1] = NULL;
+    for (int i = 0; i < 3; i++) answer_one(f, t.listener[0]);
+    once_item *item = start(f, 0, "{\"id\":1}");
+    const http_driver *driver = call_of(item)->driver;
+    assert_true(call_of(item)->connects);
+    once_runner_kill(f->runner, &item, 1);
+    says(ended(f), ONCE_RELEASE, "ended before it was sent");
+    close(t.listener[0]);
+    says(run(f, "{\"id\":1}"), ONCE_RETRY, "nothing was sent"); /* it is refused there, and libcurl says so */
+    assert_false(f->items[0].started);
+    assert_int_equal(known(driver), 0);
+    t.listener[0] = listen_at(&t.address[0], 16);
+    for (int i = 0; i < 2; i++) answer_one(f, t.listener[0]);
+    assert_int_equal(known(driver), 1);
+    silence_first(&t);
+    item = start(f, 0, "{\"id\":1}");
+    once_runner_kill(f->runner, &item, 1); /* while we connect */
+    says(ended(f), ONCE_RELEASE, "ended before it was sent");
+    const int64_t began_ns = once_env_mono_ns(once_env_real());
+    says(run(f, "{\"id\":1}"), ONCE_RETRY, "no connection within 100ms");
+    assert_int_equal(known(driver), 0);
+    assert_true(call_of(start(f, 0, "{\"id\":1}"))->in_multi); /* libcurl is asked at once */
+    says(ended(f), ONCE_RETRY, "no connection within 100ms");
+    assert_in_range(since_ms(began_ns), 150, 15000); /* before the timeout */
+    start(f, 0, "{\"id\":1}");                       /* one that connects when all ends */
+    close_two(&t);
+}
+
+/* A known address that has become silent, and a timeout that is shorter than that of connecting: the call has time for
+ * the other address, and the next ones go there. */
+static void a_silent_address_does_not_hold_up_its_handler(void **state)
+{
+    fixture *f = *state;
+    two t;
+    open_two(f, &t, "timeout: 2s");
+    answer_one(f, t.listener[0]);
+    silence_first(&t);
+    hook.refusing = hook.spared = 1; /* then libcurl need not wait: version 7.88 does so for all of the time */
+    for (int i = 0; i < 3; i++) answer_one(f, t.listener[1]);
+    once_item *item = start(f, 0, "{\"id\":1}");
+    assert_true(call_of(item)->connects);
+    assert_int_equal(known(call_of(item)->driver), 2);
+    once_runner_kill(f->runner, &item, 1);
+    close_two(&t);
+}
+
+/* At the known address and by libcurl together. */
+static void connecting_takes_no_longer_than_its_limit(void **state)
+{
+    fixture *f = *state;
+    two t;
+    open_two(f, &t, "timeout: 60s, connect_timeout: 10s");
+    addresses[1] = NULL;
+    answer_one(f, t.listener[0]);
+    silence_first(&t);
+    const int64_t began_ns = once_env_mono_ns(once_env_real());
+    once_item *item = start(f, 0, "{\"id\":1}");
+    assert_true(call_of(item)->connects);
+    passed_ns += 9500000000; /* libcurl gets the last half of a second */
+    says(ended(f), ONCE_RETRY, "no connection within 10s");
+    assert_in_range(since_ms(began_ns), 400, 5000);
+    close_two(&t);
+}
+
+/* What is left of the time to libcurl for one call is not the limit of the next one, which libcurl carries out. */
+static void a_limit_of_connecting_is_that_of_its_call(void **state)
+{
+    fixture *f = *state;
+    two t;
+    char lookup[200];
+    open_two(f, &t, "");
+    const int port = ntohs(t.address[0].sin_port);
+    (void)snprintf(
+        lookup, sizeof lookup,
+        "{post: \"http://127.0.0.1:%d/\", connect_timeout: 1s, lookup: {get: \"https://127.0.0.1:%d/${key}\"}}", port,
+        port);
+    open_handler(f, lookup);
+    answer_one(f, t.listener[0]);
+    silence_first(&t);
+    once_item *item = start(f, 0, "{\"id\":1}");
+    assert_true(call_of(item)->connects);
+    passed_ns += 900000000;
+    says(ended(f), ONCE_RETRY, "no connection within 1s");
+    const int64_t began_ns = once_env_mono_ns(once_env_real());
+    says(ask(f), ONCE_UNKNOWN, "no connection within 1s");
+    assert_in_range(since_ms(began_ns), 700, 20000);
+    close_two(&t);
+}
+
+/* Refused, also at once: libcurl connects to the other address. */
+static void an_address_that_refuses_is_left(void **state)
+{
+    fixture *f = *state;
+    for (int at_once = 0; at_once < 2; at_once++) {
+        two t;
+        open_two(f, &t, "");
+        answer_one(f, t.listener[0]);
+        once_item *item = start(f, 0, "{\"id\":1}");
+        const http_driver *driver = call_of(item)->driver;
+        assert_int_equal(known(driver), 1);
+        once_runner_kill(f->runner, &item, 1);
+        says(ended(f), ONCE_RELEASE, "");
+        if (at_once) {
+            hook.refusing = 1;
+        } else {
+            close(t.listener[0]);
+            t.listener[0] = -1;
+        }
+        answer_one(f, t.listener[1]);
+        assert_int_equal(known(driver), 2);
+        hook.refusing = 2;
+        if (at_once) {
+            item = start(f, 0, "{\"id\":1}");
+            assert_true(call_of(item)->in_multi);
+            assert_int_equal(known(driver), 0);
+            once_runner_kill(f->runner, &item, 1);
+            says(ended(f), ONCE_RELEASE, "");
+        }
+        hook.refusing = 0;
+        close_two(&t);
+    }
+}
+
+/* One call waits at the first address when another one finds the second: that one stays known. */
+static void a_late_failure_forgets_no_newer_address(void **state)
+{
+    fixture *f = *state;
+    two t;
+    once_item *none;
+    open_two(f, &t, "timeout: 20s");
+    answer_one(f, t.listener[0]);
+    silence_first(&t);
+    asleep_ms = 61000; /* what is known is over: libcurl is asked, and tries the second one after 200 ms */
+    hook.refusing = 1;
+    once_item *other = start(f, 1, "{\"id\":1}");
+    assert_true(call_of(other)->in_multi);
+    assert_int_equal(once_runner_wait(f->runner, 100, &none, 1), 0);
+    asleep_ms = hook.refusing = 0;
+    once_item *late = start(f, 0, "{\"id\":1}");
+    const http_driver *driver = call_of(late)->driver;
+    assert_true(call_of(late)->connects);
+    while (call_of(other)->in_multi) assert_int_equal(once_runner_wait(f->runner, 1, &none, 1), 0);
+    assert_int_equal(known(driver), 2);
+    hook.refusing = 2; /* it is not found a second time */
+    while (call_of(late)->connects) assert_int_equal(once_runner_wait(f->runner, 1, &none, 1), 0);
+    assert_int_equal(known(driver), 2);
+    once_runner_kill(f->runner, &late, 1);
+    once_runner_kill(f->runner, &other, 1);
+    close_two(&t);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down_hooks)
 
 int main(void)
@@ -314,6 +580,12 @@ int main(void)
         TEST(f81_every_group_is_looked_at),
         TEST(f69_a_look_that_has_not_seen_all_is_not_believed),
         TEST(f81_many_connections_may_speak_at_once),
+        TEST(an_address_that_is_known_may_be_gone),
+        TEST(a_silent_address_does_not_hold_up_its_handler),
+        TEST(connecting_takes_no_longer_than_its_limit),
+        TEST(a_limit_of_connecting_is_that_of_its_call),
+        TEST(an_address_that_refuses_is_left),
+        TEST(a_late_failure_forgets_no_newer_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -232,13 +232,15 @@ static CURLcode set_request(http_call *call)
     SET(CURLOPT_URL, call->text.data);
     SET(CURLOPT_HTTPHEADER, call->first_line);
     SET(CURLOPT_TIMEOUT_MS, (long)call->fixed->timeout_ms);
+    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)call->driver->http->connect_timeout_ms);
     return rc;
 }
 
 CURLcode once__http_call_connects(http_call *call)
 {
     CURLcode rc = CURLE_OK;
-    const int64_t left_ms = call->deadline_ms - once_runner_now_ms(call->driver->driver.runner);
+    const int64_t now_ms = once_runner_now_ms(call->driver->driver.runner);
+    const int64_t left_ms = call->deadline_ms - now_ms, connect_ms = call->connect_by_ms - now_ms;
     SET(CURLOPT_CONNECT_ONLY, 1L);
     SET(CURLOPT_HTTPGET, 1L);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -247,6 +249,7 @@ CURLcode once__http_call_connects(http_call *call)
     SET(CURLOPT_URL, call->fixed->origin);
     SET(CURLOPT_HTTPHEADER, NULL);
     SET(CURLOPT_TIMEOUT_MS, (long)(left_ms > 0 ? left_ms : 1));
+    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)(connect_ms > 0 ? connect_ms : 1));
     return rc;
 }
 

@@ -46,8 +46,9 @@ typedef struct http_fixed {
 /* An address to which a connection was made. */
 typedef struct http_peer {
     struct sockaddr_storage address;
-    socklen_t len; /* 0: none is known */
-    int64_t until_ms;
+    socklen_t len;         /* 0: none is known */
+    int64_t until_boot_ms; /* once__http_boot_ms */
+    uint64_t notes;        /* how many times one was noted */
 } http_peer;
 
 struct http_call {
@@ -83,10 +84,12 @@ struct http_call {
     /* A direct call has its connection, and keeps it for the next one. */
     int fd;                       /* -1: none */
     const http_fixed *connection; /* what it leads to */
-    int64_t idle_since_ms;
-    bool used;             /* a call before this one has used it */
-    bool connects;         /* we are connecting to a known address ... */
-    int64_t connect_by_ms; /* ... until then */
+    int64_t idle_since_boot_ms;   /* once__http_boot_ms */
+    bool used;                    /* a call before this one has used it */
+    int64_t connect_by_ms;        /* a new one must be made until then, by whomever */
+    bool connects;                /* we are connecting to a known address ... */
+    uint64_t note;                /* ... with this number ... */
+    int64_t head_start_ms;        /* ... until then; then libcurl is asked */
     bool queued;        /* made, and to be sent with the others that were started with it; then `next` is one of them */
     once_buf out, rest; /* the head of the request; a line of the answer that is not whole */
     size_t sent;
@@ -145,6 +148,13 @@ struct http_driver {
 };
 
 once_effect_open once__http_open;
+
+/* The clock of what a server counts, too: it goes on while this system is suspended. Other times here are those of
+ * once_runner_now_ms. */
+static inline int64_t once__http_boot_ms(const http_driver *driver)
+{
+    return once_env_boot_ms(once_runner_options_of(driver->driver.runner)->env);
+}
 
 /* --- call.c --- */
 
@@ -210,8 +220,9 @@ int64_t once__http_direct_tick(http_driver *driver, int64_t now_ms);
 void once__http_peer_note(const http_call *call);
 /* Connects to the address that is known. False: none is, or it cannot be; libcurl must connect. */
 bool once__http_peer_connect(http_call *call);
-/* The socket of a call that connects is ready. False: it is not connected. */
-bool once__http_peer_connected(http_call *call);
+/* Whether a call that connects has done so. It does not any more. */
+bool once__http_peer_works(http_call *call);
+/* The address to which the call connects does not work. One that was noted meanwhile may. */
 void once__http_peer_forget(const http_call *call);
 void once__http_set_up_socket(const http_call *call, int fd);
 

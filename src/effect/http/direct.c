@@ -76,15 +76,9 @@ void once__http_direct_close(http_call *call)
     call->fd = -1;
 }
 
-/* The server counts on while this system is suspended. */
-static int64_t clock_ms(const http_call *call)
-{
-    return once_env_boot_ms(once_runner_options_of(call->driver->driver.runner)->env);
-}
-
 static bool is_fresh(const http_call *call)
 {
-    const int64_t idle_ms = clock_ms(call) - call->idle_since_ms;
+    const int64_t idle_ms = once__http_boot_ms(call->driver) - call->idle_since_boot_ms;
     return idle_ms / 1000 <= call->driver->http->idle_ms / 1000;
 }
 
@@ -112,6 +106,7 @@ static void connect_anew(http_call *call)
 {
     once__http_direct_close(call);
     call->used = false;
+    call->connect_by_ms = once_runner_now_ms(call->driver->driver.runner) + call->driver->http->connect_timeout_ms;
     if (!once__http_peer_connect(call)) once__http_hand_over(call);
 }
 
@@ -239,7 +234,7 @@ void once__http_direct_leave(http_call *call)
         return;
     }
     const bool whole = !call->connects && call->reply.state == HTTP_REPLY_WHOLE && !once__http_direct_cut(call);
-    call->idle_since_ms = clock_ms(call);
+    call->idle_since_boot_ms = once__http_boot_ms(call->driver);
     if (!whole || !call->reply.keeps || call->rest.len) once__http_direct_close(call);
 }
 
@@ -300,15 +295,16 @@ static void read_some(http_call *call)
     }
 }
 
-/* We have connected, or could not. */
-static void connected(http_call *call)
+/* We have connected, or could not, in time. */
+static void end_connecting(http_call *call)
 {
-    if (once__http_peer_connected(call) && wait_for(call, EPOLLIN)) {
+    if (once__http_peer_works(call) && wait_for(call, EPOLLIN)) {
         send_request(call);
         return;
     }
+    once__http_peer_forget(call);
     once__http_direct_close(call);
-    once__http_hand_over(call);
+    once__http_hand_over(call); /* the name may have other addresses */
 }
 
 void once__http_direct_ready(http_call *call, uint32_t events)
@@ -319,7 +315,7 @@ void once__http_direct_ready(http_call *call, uint32_t events)
         return;
     }
     if (call->connects) {
-        connected(call);
+        end_connecting(call);
         return;
     }
     if (events & EPOLLOUT) {
@@ -340,17 +336,15 @@ int64_t once__http_direct_tick(http_driver *driver, int64_t now_ms)
     int64_t next_ms = ONCE_NEVER;
     for (http_call *call = driver->all; call; call = call->next_of_all) {
         if (!call->item || !call->fixed->direct || call->in_multi || call->waits) continue;
-        const bool sooner = call->connects && call->connect_by_ms < call->deadline_ms;
-        const int64_t end_ms = sooner ? call->connect_by_ms : call->deadline_ms;
+        const int64_t end_ms = call->connects ? call->head_start_ms : call->deadline_ms; /* which is later */
         if (end_ms < next_ms && end_ms > now_ms) next_ms = end_ms;
         if (end_ms > now_ms) continue;
-        if (sooner) { /* the name may have other addresses */
-            once__http_peer_forget(call);
-            once__http_direct_close(call);
-            once__http_hand_over(call);
-        } else {
-            fail(call, CURLE_OPERATION_TIMEDOUT, "");
+        if (call->connects && call->deadline_ms > now_ms) {
+            end_connecting(call);
+            continue;
         }
+        if (call->connects) once__http_peer_forget(call);
+        fail(call, CURLE_OPERATION_TIMEDOUT, "");
     }
     return driver->direct_due_ms = next_ms;
 }

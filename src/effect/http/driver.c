@@ -320,7 +320,6 @@ static CURLcode set_up(const http_driver *driver, http_call *call)
     SET(CURLOPT_BUFFERSIZE, (long)READ_AT_ONCE);         /* libcurl allocates both for each call */
     SET(CURLOPT_UPLOAD_BUFFERSIZE, (long)WRITE_AT_ONCE); /* its least */
     SET(CURLOPT_USERAGENT, "once/" ONCE_BUILD_VERSION);
-    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)http->connect_timeout_ms);
     SET(CURLOPT_MAXAGE_CONN, (long)(http->idle_ms / 1000));
     SET(CURLOPT_PROXY, driver->proxy ? driver->proxy : ""); /* "": none, whatever the environment says */
     SET(CURLOPT_NOPROXY, "");

@@ -2,8 +2,8 @@
  *
  * libcurl resolves the name, our checks look at each address, and libcurl tries them. That costs much more than a call.
  * So the address to which it has connected is kept for as long as libcurl keeps a name, and a call that needs another
- * connection meanwhile connects there by itself. Where that is refused or takes too long, libcurl is asked again: it
- * tries all addresses of the name, and says what is wrong. */
+ * connection meanwhile connects there by itself. Where that is refused, or takes longer than a connection should,
+ * libcurl is asked again, in what is left of the time: it tries all addresses of the name, and says what is wrong. */
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -16,7 +16,7 @@
 
 #include "base/banned.h"
 
-enum { KEPT_MS = 60000 };
+enum { KEPT_MS = 60000, HEAD_START_MS = 200 };
 
 static http_peer *peer_of(const http_call *call)
 {
@@ -25,17 +25,13 @@ static http_peer *peer_of(const http_call *call)
     return &call->driver->peers[kind];
 }
 
-static int64_t now_ms(const http_call *call)
-{
-    return once_env_boot_ms(once_runner_options_of(call->driver->driver.runner)->env);
-}
-
 void once__http_peer_note(const http_call *call)
 {
     http_peer *peer = peer_of(call);
     peer->len = sizeof peer->address;
     if (getpeername(call->fd, (struct sockaddr *)&peer->address, &peer->len) != 0) peer->len = 0;
-    peer->until_ms = now_ms(call) + KEPT_MS;
+    peer->until_boot_ms = once__http_boot_ms(call->driver) + KEPT_MS;
+    peer->notes++;
 }
 
 void once__http_set_up_socket(const http_call *call, int fd)
@@ -52,9 +48,9 @@ static bool open_connection(http_call *call, const http_peer *peer)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     once__http_set_up_socket(call, fd);
-    http_socket *s = NULL;
-    if (connect(fd, (const struct sockaddr *)&peer->address, peer->len) == 0 || errno == EINPROGRESS)
-        s = once__http_socket(call->driver, fd);
+    const bool begins = connect(fd, (const struct sockaddr *)&peer->address, peer->len) == 0 || errno == EINPROGRESS;
+    if (!begins) once__http_peer_forget(call);
+    http_socket *s = begins ? once__http_socket(call->driver, fd) : NULL;
     if (!s) {
         (void)close(fd);
         return false;
@@ -69,24 +65,32 @@ static bool open_connection(http_call *call, const http_peer *peer)
 bool once__http_peer_connect(http_call *call)
 {
     assert(call->fd < 0 && !call->connects);
+    http_driver *driver = call->driver;
     const http_peer *peer = peer_of(call);
-    if (peer->len == 0 || now_ms(call) >= peer->until_ms || !open_connection(call, peer)) return false;
+    if (peer->len == 0 || once__http_boot_ms(driver) >= peer->until_boot_ms) return false;
+    call->note = peer->notes;
+    if (!open_connection(call, peer)) return false;
+    const int64_t now_ms = once_runner_now_ms(driver->driver.runner);
+    const int64_t by_ms = call->connect_by_ms < call->deadline_ms ? call->connect_by_ms : call->deadline_ms;
+    const int64_t half_ms = (by_ms - now_ms) / 2; /* the other one is libcurl's */
     call->connects = true;
     call->connection = call->fixed;
-    call->connect_by_ms = once_runner_now_ms(call->driver->driver.runner) + call->driver->http->connect_timeout_ms;
-    if (call->connect_by_ms < call->driver->direct_due_ms) call->driver->direct_due_ms = call->connect_by_ms;
+    call->head_start_ms = now_ms + (half_ms < HEAD_START_MS ? half_ms : HEAD_START_MS);
+    if (call->head_start_ms < driver->direct_due_ms) driver->direct_due_ms = call->head_start_ms;
     return true;
 }
 
-bool once__http_peer_connected(http_call *call)
+bool once__http_peer_works(http_call *call)
 {
-    int error = 0;
-    socklen_t len = sizeof error;
+    struct sockaddr_storage address;
+    socklen_t len = sizeof address;
     assert(call->connects);
     call->connects = false;
-    if (getsockopt(call->fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0) return true;
-    once__http_peer_forget(call);
-    return false;
+    return getpeername(call->fd, (struct sockaddr *)&address, &len) == 0; /* of a socket that is connected */
 }
 
-void once__http_peer_forget(const http_call *call) { peer_of(call)->len = 0; }
+void once__http_peer_forget(const http_call *call)
+{
+    http_peer *peer = peer_of(call);
+    if (peer->notes == call->note) peer->len = 0;
+}

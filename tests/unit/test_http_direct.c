@@ -19,6 +19,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
+#include <time.h>
 
 #include "http_fixture.h"
 
@@ -97,6 +98,16 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
         while (rc == 0 && *out) out = &(*out)->ai_next;
     }
     return rc;
+}
+
+/* libcurl counts how long it knows a name. */
+time_t time(time_t *out)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    const time_t seconds = now.tv_sec + asleep_ms / 1000;
+    if (out) *out = seconds;
+    return seconds;
 }
 
 static int is_interrupted(struct epoll_event *events, int max)
@@ -567,6 +578,55 @@ static void a_late_failure_forgets_no_newer_address(void **state)
     close_two(&t);
 }
 
+/* What libcurl knows of the name and what we know of the address may add up to a minute. */
+static void an_address_is_known_for_a_while(void **state)
+{
+    fixture *f = *state;
+    two t;
+    open_two(f, &t, "");
+    answer_one(f, t.listener[0]);
+    assert_int_equal(hook.asked, 1);
+    addresses[0] = addresses[1];
+    addresses[1] = NULL;
+    for (asleep_ms = 0; asleep_ms < 30000; asleep_ms += 29000) {
+        once_item *item = start(f, 0, "{\"id\":1}");
+        assert_true(call_of(item)->connects);
+        once_runner_kill(f->runner, &item, 1);
+        says(ended(f), ONCE_RELEASE, "");
+    }
+    asleep_ms = 31000;
+    answer_one(f, t.listener[1]);
+    assert_int_equal(hook.asked, 2);
+    close_two(&t);
+}
+
+/* The name has another address by now. */
+static void a_name_is_looked_up_again_when_no_address_works(void **state)
+{
+    fixture *f = *state;
+    two t;
+    open_two(f, &t, "");
+    addresses[1] = NULL;
+    answer_one(f, t.listener[0]);
+    once_item *item = start(f, 0, "{\"id\":1}");
+    http_driver *driver = call_of(item)->driver;
+    once_runner_kill(f->runner, &item, 1);
+    says(ended(f), ONCE_RELEASE, "");
+    close(t.listener[0]);
+    t.listener[0] = -1;
+    addresses[0] = "127.0.0.2";
+    says(run(f, "{\"id\":1}"), ONCE_RETRY, "nothing was sent"); /* as libcurl knows it */
+    assert_int_equal(hook.asked, 1);
+    asleep_ms = 2000;
+    for (int i = 0; i < 2; i++) answer_one(f, t.listener[1]);
+    assert_int_equal(hook.asked, 2);
+    asleep_ms = 12000; /* it works, and the name is believed again */
+    driver->peers[HTTP_EFFECT].len = 0;
+    answer_one(f, t.listener[1]);
+    assert_int_equal(hook.asked, 2);
+    close_two(&t);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down_hooks)
 
 int main(void)
@@ -586,6 +646,8 @@ int main(void)
         TEST(a_limit_of_connecting_is_that_of_its_call),
         TEST(an_address_that_refuses_is_left),
         TEST(a_late_failure_forgets_no_newer_address),
+        TEST(an_address_is_known_for_a_while),
+        TEST(a_name_is_looked_up_again_when_no_address_works),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

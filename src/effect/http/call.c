@@ -21,6 +21,7 @@
 #define LINE_MAX_BYTES ((size_t)64 << 10) /* of a URL or a header that a message makes; no server takes more */
 #define OWN_LINES 4                       /* key, attempt, type of the body, and one to spare */
 #define SNIPPET 200                       /* bytes of an answer in a reason */
+#define NAME_KEPT_S 60L                   /* the addresses of a host */
 
 /* ---- the answer as it comes ---- */
 
@@ -233,6 +234,7 @@ static CURLcode set_request(http_call *call)
     SET(CURLOPT_HTTPHEADER, call->first_line);
     SET(CURLOPT_TIMEOUT_MS, (long)call->fixed->timeout_ms);
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)call->driver->http->connect_timeout_ms);
+    SET(CURLOPT_DNS_CACHE_TIMEOUT, NAME_KEPT_S);
     return rc;
 }
 
@@ -250,6 +252,7 @@ CURLcode once__http_call_connects(http_call *call)
     SET(CURLOPT_HTTPHEADER, NULL);
     SET(CURLOPT_TIMEOUT_MS, (long)(left_ms > 0 ? left_ms : 1));
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)(connect_ms > 0 ? connect_ms : 1));
+    SET(CURLOPT_DNS_CACHE_TIMEOUT, once__http_peer_name_s(call));
     return rc;
 }
 

@@ -49,6 +49,7 @@ typedef struct http_peer {
     socklen_t len;         /* 0: none is known */
     int64_t until_boot_ms; /* once__http_boot_ms */
     uint64_t notes;        /* how many times one was noted */
+    bool away;             /* libcurl could not connect since then */
 } http_peer;
 
 struct http_call {
@@ -218,6 +219,10 @@ int64_t once__http_direct_tick(http_driver *driver, int64_t now_ms);
 
 /* libcurl has connected this call. */
 void once__http_peer_note(const http_call *call);
+/* libcurl could not connect this call to any address of the name. */
+void once__http_peer_none(const http_call *call);
+/* For how many seconds libcurl may believe what it has found out about the name. */
+long once__http_peer_name_s(const http_call *call);
 /* Connects to the address that is known. False: none is, or it cannot be; libcurl must connect. */
 bool once__http_peer_connect(http_call *call);
 /* Whether a call that connects has done so. It does not any more. */

@@ -74,8 +74,12 @@ static void take_ends(http_driver *driver)
         const CURLcode code = message->data.result; /* the message is gone when its handle is removed */
         (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &user);
         http_call *call = (http_call *)(void *)user;
-        if (call->fixed->direct && code == CURLE_OK) once__http_direct_connected(call);
-        else once__http_end(call, code, false);
+        if (call->fixed->direct && code == CURLE_OK) {
+            once__http_direct_connected(call);
+            continue;
+        }
+        if (call->fixed->direct) once__http_peer_none(call);
+        once__http_end(call, code, false);
     }
 }
 

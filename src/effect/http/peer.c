@@ -1,9 +1,10 @@
 /* Connects direct calls to the address that libcurl has found.
  *
  * libcurl resolves the name, our checks look at each address, and libcurl tries them. That costs much more than a call.
- * So the address to which it has connected is kept for as long as libcurl keeps a name, and a call that needs another
- * connection meanwhile connects there by itself. Where that is refused, or takes longer than a connection should,
- * libcurl is asked again, in what is left of the time: it tries all addresses of the name, and says what is wrong. */
+ * So the address to which it has connected is kept, and a call that needs another connection meanwhile connects there
+ * by itself. Where that is refused, or takes longer than a connection should, libcurl is asked again, in what is left of
+ * the time: it tries all addresses of the name, and says what is wrong. While none of them takes a connection, the name
+ * is looked up again every second. */
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -16,7 +17,11 @@
 
 #include "base/banned.h"
 
-enum { KEPT_MS = 60000, HEAD_START_MS = 200 };
+enum {
+    NAME_S = 30,     /* libcurl may connect to an address that it has known for so long ... */
+    KEPT_MS = 30000, /* ... and then it is kept here: a minute in all */
+    HEAD_START_MS = 200
+};
 
 static http_peer *peer_of(const http_call *call)
 {
@@ -32,7 +37,12 @@ void once__http_peer_note(const http_call *call)
     if (getpeername(call->fd, (struct sockaddr *)&peer->address, &peer->len) != 0) peer->len = 0;
     peer->until_boot_ms = once__http_boot_ms(call->driver) + KEPT_MS;
     peer->notes++;
+    peer->away = false;
 }
+
+void once__http_peer_none(const http_call *call) { peer_of(call)->away = true; }
+
+long once__http_peer_name_s(const http_call *call) { return peer_of(call)->away ? 1 : NAME_S; }
 
 void once__http_set_up_socket(const http_call *call, int fd)
 {

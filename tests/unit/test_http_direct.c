@@ -627,6 +627,22 @@ static void a_name_is_looked_up_again_when_no_address_works(void **state)
     close_two(&t);
 }
 
+/* A server that takes connections and closes them at once has not said a word. */
+static void a_connection_that_is_closed_at_once_has_that_reason(void **state)
+{
+    fixture *f = *state;
+    two t;
+    open_two(f, &t, "");
+    answer_one(f, t.listener[0]);
+    once_item *item = start(f, 0, "{\"id\":1}"); /* it connects, and the loop has not seen that */
+    assert_true(call_of(item)->connects);
+    struct pollfd polled = {.fd = t.listener[0], .events = POLLIN};
+    assert_int_equal(poll(&polled, 1, PATIENCE_MS), 1);
+    close(accept4(t.listener[0], NULL, NULL, 0));
+    says(ended(f), ONCE_RETRY, "nothing was sent: the server closed the connection before it was asked");
+    close_two(&t);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down_hooks)
 
 int main(void)
@@ -648,6 +664,7 @@ int main(void)
         TEST(a_late_failure_forgets_no_newer_address),
         TEST(an_address_is_known_for_a_while),
         TEST(a_name_is_looked_up_again_when_no_address_works),
+        TEST(a_connection_that_is_closed_at_once_has_that_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

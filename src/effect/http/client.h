@@ -2,8 +2,8 @@
  *
  *   driver.c   the loop: sockets, time, calls that begin and end
  *   call.c     one call: the request, and what became of it
- *   direct.c   calls over http:// without a proxy: libcurl only connects
- *   peer.c     the address to which libcurl has connected, for the next ones
+ *   direct.c   calls over http:// without proxy and redirects: sent by ourselves
+ *   peer.c     their connections to an address that libcurl has found before
  *   reply.c    the answers to those
  *   secrets.c  credentials, and texts without them
  *   token.c    a token from a command
@@ -181,7 +181,7 @@ void once__http_call_unsent(http_call *call, int status, const char *why);
 
 /* --- driver.c --- */
 
-/* Makes the request of call->item and hands it to libcurl, as soon as there is a token. */
+/* Makes the request of call->item, and begins it. */
 void once__http_begin(http_call *call);
 /* Ends a call that waited: its message is not to blame. */
 void once__http_fail(http_call *call, int status, const char *why);
@@ -200,19 +200,21 @@ void once__http_hand_over(http_call *call);
 
 /* Makes the head of the request, of the lines that the call has. */
 bool once__http_direct_make(http_call *call);
-/* Has it sent with the next tick on the connection that the call has, or has one made. */
+/* Queues it, to be sent with the next tick on the connection that the call has, or has one made. */
 void once__http_direct_begin(http_call *call);
-/* Sends those that have a connection. */
+/* Sends those that are queued. */
 void once__http_direct_send(http_driver *driver);
 /* libcurl has connected. Takes the socket and sends. */
-void once__http_direct_connected(http_call *call);
+void once__http_direct_take_socket(http_call *call);
+/* Something has happened on the connection of the call. */
 void once__http_direct_ready(http_call *call, uint32_t events);
 /* The call has ended: keeps its connection for the next one if the answer was whole, else closes it. */
 void once__http_direct_leave(http_call *call);
 void once__http_direct_close(http_call *call);
 /* Whether only a part of the request was sent. */
 bool once__http_direct_cut(const http_call *call);
-/* Ends calls whose time is over. Returns when to call it again. */
+/* Ends calls whose time is over, and asks libcurl where the known address takes too long. Returns when to call it
+ * again. */
 int64_t once__http_direct_tick(http_driver *driver, int64_t now_ms);
 
 /* --- peer.c --- */

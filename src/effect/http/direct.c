@@ -1,8 +1,9 @@
 /* Direct calls (client.h): requests over http:// without proxy and redirects, the cheapest and commonest kind.
  *
- * libcurl resolves the name and connects, with all of its limits and our checks of the address. Then the socket is
- * ours: a request is one write, and its answer usually one read. That takes less than half of the CPU time of a request
- * through libcurl. Nothing is ever sent again. `begun` becomes true when the kernel has taken the first byte.
+ * libcurl resolves the name and connects, with all of its limits and our checks of the address. For a while the next
+ * connections are made to that address without it (peer.c). The socket is ours: a request is one write, and its answer
+ * usually one read. That takes less than half of the CPU time of a request through libcurl. Nothing is ever sent again.
+ * `begun` becomes true when the kernel has taken the first byte.
  *
  * A call keeps its connection for the next one. Before a request is sent on it, the connection must be silent: what a
  * server says unasked is the answer to nothing. Calls that are started together are made first and sent then, one
@@ -82,10 +83,14 @@ static bool is_fresh(const http_call *call)
     return idle_ms / 1000 <= call->driver->http->idle_ms / 1000;
 }
 
-static bool is_silent(int fd)
+/* What has come on a connection on which nothing was sent; NULL: nothing. */
+static const char *unasked(int fd)
 {
     char byte;
-    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n > 0) return "the server spoke before it was asked";
+    if (n == 0) return "the server closed the connection before it was asked";
+    return errno == EAGAIN || errno == EWOULDBLOCK ? NULL : once_errno_text(errno);
 }
 
 /* False: errno says why not. Where something was sent, the call ends at its time limit then. */
@@ -137,8 +142,9 @@ static void send_request(http_call *call)
     once__http_reply_begin(&call->reply);
     if (call->rest.capacity > HTTP_KEPT) once_buf_release(&call->rest);
     once_buf_clear(&call->rest);
-    if (!call->used && !is_silent(call->fd)) {
-        fail(call, CURLE_WEIRD_SERVER_REPLY, "the server spoke before it was asked");
+    const char *said = call->used ? NULL : unasked(call->fd);
+    if (said) {
+        fail(call, CURLE_WEIRD_SERVER_REPLY, said);
         return;
     }
     if (ONCE_FAIL_AT(http_before)) {
@@ -194,12 +200,12 @@ void once__http_direct_send(http_driver *driver)
         const bool silent = are_silent(driver);
         http_call *call = driver->to_send;
         take_out(call);
-        if (call->fd < 0 || (!silent && !is_silent(call->fd))) connect_anew(call);
+        if (call->fd < 0 || (!silent && unasked(call->fd))) connect_anew(call);
         else send_request(call);
     }
 }
 
-void once__http_direct_connected(http_call *call)
+void once__http_direct_take_socket(http_call *call)
 {
     http_driver *driver = call->driver;
     curl_socket_t fd = CURL_SOCKET_BAD;

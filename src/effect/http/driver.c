@@ -75,7 +75,7 @@ static void take_ends(http_driver *driver)
         (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &user);
         http_call *call = (http_call *)(void *)user;
         if (call->fixed->direct && code == CURLE_OK) {
-            once__http_direct_connected(call);
+            once__http_direct_take_socket(call);
             continue;
         }
         if (call->fixed->direct) once__http_peer_none(call);

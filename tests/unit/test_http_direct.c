@@ -124,6 +124,14 @@ static int is_too_much(struct epoll_event *events, int max)
     return max;
 }
 
+static http_call *call_of(const once_item *item)
+{
+    assert_non_null(item->driver);
+    return item->driver;
+}
+
+static int64_t since_ms(int64_t began_ns) { return (once_env_mono_ns(once_env_real()) - began_ns) / 1000000; }
+
 static int tear_down_hooks(void **state)
 {
     memset(&hook, 0, sizeof hook);
@@ -247,6 +255,100 @@ static void f69_a_look_that_a_signal_ends_has_seen_nothing(void **state)
     assert_int_equal(hook.looks, 0);
     assert_int_equal(h->requests, 16);
     close_hand(h);
+}
+
+/* There is a token each time that the test says so. */
+#define WHEN_TOLD "while [ ! -e go ]; do sleep 0.01; done; rm go; echo token"
+
+static void tell(const token_command *c)
+{
+    char path[120];
+    (void)snprintf(path, sizeof path, "%s/go", c->folder);
+    write_file(path, "");
+}
+
+/* The calls wait for another token, which comes: then they are queued, and the loop has not sent them. */
+static void queue_with_new_token(fixture *f, const token_command *c, once_item *const *items, int n)
+{
+    once_item *none;
+    for (int waits = 0; waits < n;) {
+        assert_int_equal(once_runner_wait(f->runner, 5, &none, 1), 0);
+        waits = 0;
+        for (int i = 0; i < n; i++) waits += call_of(items[i])->refreshed && call_of(items[i])->waits;
+    }
+    tell(c);
+    for (int queued = 0; queued < n;) {
+        (void)usleep(1000);
+        assert_int_equal(once_runner_wait(f->runner, 0, &none, 1), 0);
+        queued = 0;
+        for (int i = 0; i < n; i++) queued += call_of(items[i])->queued;
+    }
+}
+
+static void a_call_that_is_queued_can_be_ended(void **state)
+{
+    enum { CALLS = 3 };
+    fixture *f = *state;
+    once_item *items[CALLS];
+    token_command c;
+    make_command(&c, WHEN_TOLD, ", idle: 30s");
+    tell(&c);
+    open_handler(f, c.http);
+    for (int i = 0; i < CALLS; i++) test_http_will(&f->server, answer(&f->arena, "401 No", ""), TEST_HTTP_KEEP);
+    start_group(f, items, CALLS);
+    queue_with_new_token(f, &c, items, CALLS);
+    once_item *ended_ones[] = {items[2], items[0]};
+    once_runner_kill(f->runner, ended_ones, 2);
+    for (int i = 0; i < 2; i++) says(ended(f), ONCE_RELEASE, "ended before it was sent");
+    says(ended(f), ONCE_DONE, "");
+    assert_null(items[1]->driver);
+    says(run(f, "{\"id\":1}"), ONCE_DONE, "");
+    assert_int_equal(test_http_count(&f->server), CALLS + 2);
+    remove_command(&c);
+}
+
+/* The first handler must follow a redirect. The loop gets to know that when it looks before the second one sends, which
+ * is behind the turn of the first. */
+static void what_a_look_has_seen_does_not_wait(void **state)
+{
+    fixture *f = *state;
+    test_http other;
+    token_command c;
+    char text[1000];
+    once_item *items[2] = {&f->items[0], &f->items[1]}, *none;
+    test_http_start(&other);
+    make_command(&c, WHEN_TOLD, "");
+    tell(&c);
+    (void)snprintf(
+        text, sizeof text,
+        "type: \"${/type}\"\nhandlers:\n"
+        "  first: {http: {post: \"http://@/\", redirects: 1, connect_timeout: 1s, timeout: 20s}}\n"
+        "  second: {http: {post: \"http://127.0.0.1:%d/\", timeout: 20s, idle: 30s, bearer: {exec: [%s]}}}\n",
+        other.port, c.script);
+    assert_int_equal(try_open_pipeline(f, text), ONCE_OK);
+    test_http_will(&f->server, NULL, TEST_HTTP_KEEP);
+    test_http_will(&other, answer(&f->arena, "401 No", ""), TEST_HTTP_KEEP);
+    test_http_will(&other, NULL, TEST_HTTP_KEEP);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(prepare_for(f, &f->spec->handlers[i], items[i], "{\"id\":1}"), ONCE_OK);
+        once_runner_start(f->runner, &items[i], 1);
+    }
+    while (test_http_count(&f->server) < 1 || /* then nothing but the timeout makes libcurl act */
+           call_of(items[0])->driver->timer_ms < once_runner_now_ms(f->runner) + 11000)
+        assert_int_equal(once_runner_wait(f->runner, 1, &none, 1), 0);
+    queue_with_new_token(f, &c, &items[1], 1);
+    (void)snprintf(text, sizeof text,
+                   "HTTP/1.1 307 There\r\nLocation: http://127.0.0.1:%d/there\r\nContent-Length: 0\r\n\r\n",
+                   f->server.port);
+    test_http_say(&f->server, text);
+    const int64_t began_ns = once_env_mono_ns(once_env_real());
+    assert_ptr_equal(ended(f), items[0]);
+    says(items[0], ONCE_DONE, "");
+    assert_in_range(since_ms(began_ns), 0, 10000);
+    once_runner_close(f->runner);
+    f->runner = NULL;
+    test_http_stop(&other);
+    remove_command(&c);
 }
 
 /* --- silence --- */
@@ -405,12 +507,6 @@ static void silence_first(two *t)
     }
 }
 
-static http_call *call_of(const once_item *item)
-{
-    assert_non_null(item->driver);
-    return item->driver;
-}
-
 /* The last byte of the address that is known; 0: none is. */
 static int known(const http_driver *driver)
 {
@@ -418,8 +514,6 @@ static int known(const http_driver *driver)
     const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)&peer->address;
     return peer->len ? (int)(ntohl(four->sin_addr.s_addr) & 0xff) : 0;
 }
-
-static int64_t since_ms(int64_t began_ns) { return (once_env_mono_ns(once_env_real()) - began_ns) / 1000000; }
 
 /* The address of the first connection is used for the next ones, by ourselves. */
 static void an_address_that_is_known_may_be_gone(void **state)
@@ -627,6 +721,39 @@ static void a_name_is_looked_up_again_when_no_address_works(void **state)
     close_two(&t);
 }
 
+/* What is left of a call that is ended while it connects is not a connection, though its last answer was whole. */
+static void a_connection_that_was_not_made_is_not_kept(void **state)
+{
+    fixture *f = *state;
+    hand *h = open_hand(f, "");
+    run_group(f, h, 1, ONCE_DONE, "");
+    end_idle(h);
+    once_item *item = start(f, 0, "{\"id\":1}");
+    const http_call *call = call_of(item);
+    assert_true(call->connects);
+    once_runner_kill(f->runner, &item, 1);
+    assert_int_equal(call->fd, -1);
+    says(ended(f), ONCE_RELEASE, "ended before it was sent");
+    run_group(f, h, 1, ONCE_DONE, "");
+    close_hand(h);
+}
+
+/* Also one that we have made ourselves: otherwise it takes in one call after the other. */
+static void a_connection_whose_other_end_is_gone_ends(void **state)
+{
+    fixture *f = *state;
+    hand *h = open_hand(f, "timeout: 7s");
+    unsigned silent_ms = 0;
+    socklen_t len = sizeof silent_ms;
+    run_group(f, h, 1, ONCE_DONE, "");
+    end_idle(h);
+    once_item *item = start(f, 0, "{\"id\":1}");
+    assert_true(call_of(item)->connects);
+    assert_int_equal(getsockopt(call_of(item)->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, &len), 0);
+    assert_int_equal(silent_ms, 7000);
+    close_hand(h);
+}
+
 /* A server that takes connections and closes them at once has not said a word. */
 static void a_connection_that_is_closed_at_once_has_that_reason(void **state)
 {
@@ -650,6 +777,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_call_to_wake_is_heard_when_requests_are_sent),
         TEST(f69_a_look_that_a_signal_ends_has_seen_nothing),
+        TEST(a_call_that_is_queued_can_be_ended),
+        TEST(what_a_look_has_seen_does_not_wait),
         TEST(f69_a_connection_may_end_while_others_are_sent_on),
         TEST(f81_what_comes_while_others_are_sent_is_no_answer),
         TEST(f69_a_connection_may_end_behind_a_look),
@@ -664,6 +793,8 @@ int main(void)
         TEST(a_late_failure_forgets_no_newer_address),
         TEST(an_address_is_known_for_a_while),
         TEST(a_name_is_looked_up_again_when_no_address_works),
+        TEST(a_connection_that_was_not_made_is_not_kept),
+        TEST(a_connection_whose_other_end_is_gone_ends),
         TEST(a_connection_that_is_closed_at_once_has_that_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,6 +36,20 @@ def patiently(ask, *arguments):
     return until(answered, what="an answer")[0]
 
 
+def _once_a_broker_is_there(ask):
+    """One that has just started, or that is very busy, is taken for gone, and no partition can be placed."""
+    def done():
+        try:
+            ask().result(30)
+            return True
+        except confluent_kafka.KafkaException as why:
+            if why.args[0].code() != confluent_kafka.KafkaError.INVALID_REPLICATION_FACTOR:
+                raise
+            return False
+
+    until(done, what="a broker that can be used")
+
+
 class Client:
     def __init__(self, address, **config):
         self.address = address
@@ -57,12 +71,12 @@ class Client:
         name = name or new_name()
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         new = confluent_kafka.admin.NewTopic(name, partitions, replicas, config=settings)
-        self.admin.create_topics([new])[name].result(30)
+        _once_a_broker_is_there(lambda: self.admin.create_topics([new])[name])
         until(lambda: len(self.leaders(name)) == partitions, what=f"{name} has leaders")
         return name
 
     def grow(self, topic, partitions):
-        self.admin.create_partitions([confluent_kafka.admin.NewPartitions(topic, partitions)])[topic].result(30)
+        _once_a_broker_is_there(lambda: self.admin.create_partitions([confluent_kafka.admin.NewPartitions(topic, partitions)])[topic])
         until(lambda: len(self.leaders(topic)) == partitions, what=f"{topic} has {partitions} leaders")
         self._producer = None  # it would not know of them for minutes
 

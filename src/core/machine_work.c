@@ -569,8 +569,8 @@ void once__machine_next_round(once_machine *machine)
     machine->work.next = machine->work.round_n ? NEXT_CLAIM : NEXT_BURY;
 }
 
-/* Of equal keys all are asked about, or none: one that is decided by a transaction must not pass one that has begun, and
- * what becomes of the first decides about the others. Returns how many are left in the list. */
+/* Of equal keys all are asked about, or none: one that is decided by a transaction must not pass one that has begun,
+ * and what becomes of the first decides about the others. Returns how many are left in the list. */
 static size_t leave_equals(once_machine *machine)
 {
     size_t n = 0;

@@ -33,7 +33,7 @@ struct once_runner {
     int epoll;
     once_watch wake;
     bool woken;
-    bool looked; /* a tick has handled events: other drivers may have something to do */
+    bool looked;                       /* a tick has handled events: other drivers may have something to do */
     struct epoll_event events[EVENTS]; /* of this turn; taken out when their watch goes */
     int n_events, next_event;
     once_item **finished; /* a ring; there are never more items here than slots */

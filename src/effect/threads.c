@@ -389,8 +389,8 @@ static void threads_kill(once_effect_driver *base, once_item *item)
     if (waits) finish(threads, j);
 }
 
-/* If the thread runs the same effect as at the last look, what has ended before it is brought back, and the rest of what
- * it has taken is queued again, before all others. Returns whether to look again. @locks: lock */
+/* If the thread runs the same effect as at the last look, what has ended before it is brought back, and the rest of
+ * what it has taken is queued again, before all others. Returns whether to look again. @locks: lock */
 static bool take_rest(once_threads *threads, struct once_thread *thread)
 {
     const size_t next = atomic_load(&thread->next);

@@ -63,8 +63,8 @@ void once_runner_finished(once_runner *runner, once_item *item);
 bool once_runner_output(once_runner *runner, once_item *item, once_bytes result, once_bytes reason);
 
 /* Handles what is ready now, and does not wait. For `tick` alone. True: on a watch that was not handled nothing had
- * come at *when_ns (once_env_mono_ns), which is set before anything is handled; that may take long. False: something may be
- * left. */
+ * come at *when_ns (once_env_mono_ns), which is set before anything is handled; that may take long. False: something
+ * may be left. */
 bool once_runner_look(once_runner *runner, int64_t *when_ns);
 
 /* A file descriptor that the loop watches (epoll, level-triggered). */

@@ -3,8 +3,8 @@
  * libcurl resolves the name, our checks look at each address, and libcurl tries them. That costs much more than a call.
  * So the address to which it has connected is kept, and a call that needs another connection meanwhile connects there
  * by itself. Where that is refused, or takes longer than a connection should, libcurl is asked again, in what is left
- * of the time: it tries all addresses of the name, and says what is wrong. While none of them takes a connection, the name
- * is looked up again every second. */
+ * of the time: it tries all addresses of the name, and says what is wrong. While none of them takes a connection, the
+ * name is looked up again every second. */
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>

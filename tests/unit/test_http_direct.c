@@ -651,26 +651,43 @@ static void a_late_failure_forgets_no_newer_address(void **state)
     fixture *f = *state;
     two t;
     once_item *none;
-    open_two(f, &t, "timeout: 20s");
+    open_two(f, &t, "timeout: 60s, connect_timeout: 30s");
     answer_one(f, t.listener[0]);
     silence_first(&t);
-    asleep_ms = 61000; /* what is known is over: libcurl is asked, and tries the second one after 200 ms */
-    hook.refusing = 1;
-    once_item *other = start(f, 1, "{\"id\":1}");
-    assert_true(call_of(other)->in_multi);
-    assert_int_equal(once_runner_wait(f->runner, 100, &none, 1), 0);
-    asleep_ms = 0;
-    hook.refusing = 0;
     once_item *late = start(f, 0, "{\"id\":1}");
     const http_driver *driver = call_of(late)->driver;
     assert_true(call_of(late)->connects);
+    call_of(late)->head_start_ms += 10000;
+    asleep_ms = 61000; /* what is known is over: libcurl is asked */
+    hook.refusing = 1;
+    once_item *other = start(f, 1, "{\"id\":1}");
+    assert_true(call_of(other)->in_multi);
     while (call_of(other)->in_multi) assert_int_equal(once_runner_wait(f->runner, 1, &none, 1), 0);
     assert_int_equal(known(driver), 2);
     hook.refusing = 2; /* it is not found a second time */
+    assert_true(call_of(late)->connects);
+    passed_ns += 11000000000;
     while (call_of(late)->connects) assert_int_equal(once_runner_wait(f->runner, 1, &none, 1), 0);
     assert_int_equal(known(driver), 2);
     once_runner_kill(f->runner, &late, 1);
     once_runner_kill(f->runner, &other, 1);
+    close_two(&t);
+}
+
+/* Also when nobody has looked at the call before its time was over. */
+static void an_address_at_which_a_call_ends_is_forgotten(void **state)
+{
+    fixture *f = *state;
+    two t;
+    open_two(f, &t, "timeout: 2s");
+    answer_one(f, t.listener[0]);
+    silence_first(&t);
+    once_item *item = start(f, 0, "{\"id\":1}");
+    const http_driver *driver = call_of(item)->driver;
+    assert_true(call_of(item)->connects);
+    passed_ns += 3000000000;
+    says(ended(f), ONCE_RETRY, "no connection within 2s");
+    assert_int_equal(known(driver), 0);
     close_two(&t);
 }
 
@@ -793,6 +810,7 @@ int main(void)
         TEST(a_limit_of_connecting_is_that_of_its_call),
         TEST(an_address_that_refuses_is_left),
         TEST(a_late_failure_forgets_no_newer_address),
+        TEST(an_address_at_which_a_call_ends_is_forgotten),
         TEST(an_address_is_known_for_a_while),
         TEST(a_name_is_looked_up_again_when_no_address_works),
         TEST(a_connection_that_was_not_made_is_not_kept),
